@@ -1,0 +1,33 @@
+# Two commands do everything on a fresh machine with Python and make: `make demo`, `make test`.
+# Each sets up its own .venv; nothing is installed again until pyproject.toml changes.
+
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test lint types bench clean
+
+demo: .venv/installed-train
+	$(BIN)/eqco demo
+
+test: lint types .venv/installed-dev
+	$(BIN)/pytest -n 2
+
+lint: .venv/installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: .venv/installed-dev
+	$(BIN)/mypy
+
+bench: .venv/installed-dev
+	$(BIN)/python benchmarks/loss.py
+
+.venv/bin/python:
+	$(PYTHON) -m venv .venv
+
+.venv/installed-%: pyproject.toml | .venv/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[$*]"
+	@touch $@
+
+clean:
+	rm -rf .venv build dist src/*.egg-info demo

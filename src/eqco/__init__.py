@@ -1,0 +1,52 @@
+"""Contrastive learning that does not depend on how many negatives you can afford.
+
+The rule: with the margin m = τ·log(α/K), the information bound and the gradient scale of InfoNCE
+no longer depend on the number of negatives K. Names are resolved when first used, so that importing
+this package costs nothing and needs torch alone.
+"""
+
+import importlib
+from typing import Any
+
+__version__ = "0.1.0"
+
+# public name -> where it lives
+_HOMES: dict[str, str] = {
+    **dict.fromkeys(
+        (
+            "approximate_gaussian_bound",
+            "effective_alpha",
+            "eqco_margin",
+            "expected_gradient_bound",
+            "gaussian_correlation",
+            "gaussian_information",
+            "gaussian_log_ratio",
+            "gaussian_pairs",
+            "gradient_bound",
+            "info_nce",
+            "info_nce_gradient",
+            "information_bound",
+            "is_guaranteed_bound",
+            "largest_overshoot",
+            "optimal_gaussian_bound",
+            "positive_prior",
+            "posterior",
+            "scaled_learning_rate",
+        ),
+        "eqco.theory",
+    ),
+}
+
+__all__ = [*_HOMES]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'eqco' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

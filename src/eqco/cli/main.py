@@ -1,0 +1,90 @@
+"""`eqco COMMAND …`: finds the command, parses its options from its signature, runs it.
+
+A command is a module of this room with one function `run`, whose typed, keyword-only arguments are
+the options and whose docstring is the help text. Only the chosen command is imported, so that
+`eqco --help` waits for nothing.
+"""
+
+import difflib
+import importlib
+import sys
+from collections.abc import Sequence
+
+import eqco
+from eqco.runtime.errors import InputError, MissingExtraError
+
+__all__ = ["COMMANDS", "main"]
+
+# name -> one line for `eqco --help`; the module is eqco.cli.<name>
+COMMANDS: dict[str, str] = {
+    "demo": "see the rule at work: loss, information and gradient against K, in a minute",
+}
+
+# What `pip install "eqco[train]"` brings; a missing one is answered with that line.
+TRAIN_PACKAGES = {"tyro", "rich", "matplotlib", "numpy", "PIL", "torchvision", "tensorboard"}
+
+
+def overview() -> str:
+    """The text of `eqco --help`."""
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {summary}" for name, summary in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: eqco COMMAND [options]        (eqco COMMAND --help shows the options)",
+            "",
+            "Contrastive learning that does not depend on how many negatives you can afford.",
+            "",
+            "commands:",
+            *lines,
+            "",
+            "options:",
+            "  --help     this text",
+            "  --version  the version",
+        ]
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; 0 when it worked, 2 when the user can mend it, 130 after Ctrl-C."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(overview())
+        return 0 if arguments else 2
+    if arguments[0] == "--version":
+        print(f"eqco {eqco.__version__}")
+        return 0
+    name, rest = arguments[0], arguments[1:]
+    if name not in COMMANDS:
+        near = difflib.get_close_matches(name, COMMANDS, n=1)
+        hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(COMMANDS)}."
+        return refuse(f"there is no command {name!r}. {hint}")
+    try:
+        return dispatch(name, rest)
+    except (InputError, MissingExtraError) as error:
+        return refuse(str(error))
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] not in TRAIN_PACKAGES:
+            raise
+        return refuse(str(MissingExtraError(error.name or "", "train")))
+    except KeyboardInterrupt:
+        print("eqco: stopped", file=sys.stderr)
+        return 130
+
+
+def dispatch(name: str, arguments: Sequence[str]) -> int:
+    """Import the command, parse its options, call it."""
+    import tyro
+
+    run = importlib.import_module(f"eqco.cli.{name}").run
+    tyro.cli(run, args=arguments, prog=f"eqco {name}", description=run.__doc__)
+    return 0
+
+
+def refuse(message: str) -> int:
+    """Say on standard error why nothing was done."""
+    print(f"eqco: {message}", file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

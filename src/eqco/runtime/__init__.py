@@ -1,0 +1,1 @@
+"""The machine, not the learning: errors, records of results, what ran where."""

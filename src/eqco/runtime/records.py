@@ -1,0 +1,130 @@
+"""Records: one small JSON file per run, so that every number shown can be traced.
+
+A record lives at `results/EXPERIMENT/PROFILE/<recipe hash>-<seed>.json`. A run whose record exists
+and matches is skipped, any other is run.
+"""
+
+import hashlib
+import json
+import os
+import platform
+import subprocess
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timezone
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import eqco
+from eqco.runtime.errors import InputError
+
+__all__ = ["Record", "code_version", "find_record", "hardware", "read_records", "recipe_hash"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """What one run found, and all that is needed to run it again."""
+
+    experiment: str
+    profile: str
+    recipe: dict[str, Any]
+    seed: int
+    metrics: dict[str, float]
+    curves: dict[str, Any] = field(default_factory=dict)
+    code: str
+    hardware: dict[str, Any]
+    seconds: float
+    finished: str = field(
+        default_factory=lambda: datetime.now(timezone.utc).isoformat(timespec="seconds")
+    )
+
+    def path(self, root: Path) -> Path:
+        """Where this record is kept below the results folder."""
+        name = f"{recipe_hash(self.recipe)}-{self.seed}.json"
+        return root / self.experiment / self.profile / name
+
+    def write(self, root: Path) -> Path:
+        """Write the record whole or not at all; returns its path."""
+        path = self.path(root)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_suffix(f".{os.getpid()}.partial")
+        partial.write_text(json.dumps(asdict(self), indent=1, sort_keys=True) + "\n")
+        os.replace(partial, path)
+        return path
+
+
+def recipe_hash(recipe: dict[str, Any]) -> str:
+    """Ten hexadecimal digits that name a recipe, independent of the order of its keys."""
+    text = json.dumps(recipe, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:10]
+
+
+def read_record(path: Path) -> Record:
+    """One record from disk; a damaged file is named, never passed over."""
+    try:
+        return Record(**json.loads(path.read_text()))
+    except (json.JSONDecodeError, TypeError) as error:
+        raise InputError(
+            f"{path} is not a record of this project ({error}); restore it or delete it."
+        ) from error
+
+
+def read_records(root: Path, experiment: str, profile: str) -> list[Record]:
+    """All records of one experiment and profile, in a fixed order."""
+    return [read_record(path) for path in sorted((root / experiment / profile).glob("*.json"))]
+
+
+def find_record(
+    root: Path, experiment: str, profile: str, recipe: dict[str, Any], seed: int
+) -> Record | None:
+    """The record of exactly this run, or None if it was not run yet."""
+    path = root / experiment / profile / f"{recipe_hash(recipe)}-{seed}.json"
+    if not path.exists():
+        return None
+    record = read_record(path)
+    if record.recipe != recipe or record.seed != seed:
+        raise InputError(f"{path} holds another run than its name says; restore it or delete it.")
+    return record
+
+
+def code_version() -> str:
+    """The package's version, with the commit when it runs from a checkout of its own."""
+    folder = Path(eqco.__file__).parent
+    answer = subprocess.run(
+        ["git", "describe", "--always", "--dirty", "--abbrev=10", "--exclude=*"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+    )
+    tracked = subprocess.run(
+        ["git", "ls-files", "--error-unmatch", "__init__.py"], cwd=folder, capture_output=True
+    )
+    if answer.returncode or tracked.returncode:
+        return eqco.__version__
+    return f"{eqco.__version__}+{answer.stdout.strip()}"
+
+
+def hardware() -> dict[str, Any]:
+    """What the run used: processor, threads, accelerator, library versions."""
+    devices = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    return {
+        "processor": processor_name(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "accelerators": devices,
+        "python": platform.python_version(),
+        "torch": metadata.version("torch"),
+        "system": platform.system(),
+    }
+
+
+def processor_name() -> str:
+    """The processor's name as the system tells it."""
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()

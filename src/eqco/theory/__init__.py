@@ -1,0 +1,40 @@
+"""The paper's equations as functions: tensors in, tensors out, no state."""
+
+from eqco.theory.bounds import (
+    expected_gradient_bound,
+    gradient_bound,
+    information_bound,
+    is_guaranteed_bound,
+    largest_overshoot,
+)
+from eqco.theory.gaussians import (
+    approximate_gaussian_bound,
+    gaussian_correlation,
+    gaussian_information,
+    gaussian_log_ratio,
+    gaussian_pairs,
+    optimal_gaussian_bound,
+)
+from eqco.theory.infonce import info_nce, info_nce_gradient, posterior
+from eqco.theory.rules import effective_alpha, eqco_margin, positive_prior, scaled_learning_rate
+
+__all__ = [
+    "approximate_gaussian_bound",
+    "effective_alpha",
+    "eqco_margin",
+    "expected_gradient_bound",
+    "gaussian_correlation",
+    "gaussian_information",
+    "gaussian_log_ratio",
+    "gaussian_pairs",
+    "gradient_bound",
+    "info_nce",
+    "info_nce_gradient",
+    "information_bound",
+    "is_guaranteed_bound",
+    "largest_overshoot",
+    "optimal_gaussian_bound",
+    "positive_prior",
+    "posterior",
+    "scaled_learning_rate",
+]

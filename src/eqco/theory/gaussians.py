@@ -1,0 +1,187 @@
+"""Correlated Gaussians (Eq. 9), their information (Eq. 10) and their best critic (Eq. 3, 4)."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from eqco.runtime.errors import InputError
+from eqco.theory.bounds import information_bound
+from eqco.theory.infonce import info_nce
+from eqco.theory.rules import eqco_margin, require_negatives, require_positive
+
+__all__ = [
+    "approximate_gaussian_bound",
+    "gaussian_correlation",
+    "gaussian_information",
+    "gaussian_log_ratio",
+    "gaussian_pairs",
+    "optimal_gaussian_bound",
+]
+
+
+def gaussian_information(correlation: float, dim: int) -> float:
+    r"""Information between the correlated Gaussians of Eq. 9, in nats (Eq. 10).
+
+    .. math:: I(X, Y) = -\frac{d}{2} \log(1 - \rho^2)
+
+    >>> round(gaussian_information(0.5, dim=20), 4)
+    2.8768
+    """
+    require_dimension(dim)
+    if not -1 < correlation < 1:
+        raise InputError(f"correlation={correlation}; it must lie strictly between -1 and 1.")
+    return -dim / 2 * math.log1p(-correlation * correlation)
+
+
+def gaussian_correlation(information: float, dim: int) -> float:
+    r"""The correlation ρ ≥ 0 that gives a wanted information: the inverse of Eq. 10.
+
+    .. math:: \rho = \sqrt{1 - e^{-2 I / d}}
+
+    >>> round(gaussian_correlation(2.876820724517809, dim=20), 10)
+    0.5
+    """
+    require_dimension(dim)
+    if not (information >= 0 and math.isfinite(information)):
+        raise InputError(
+            f"information={information}; it must be a finite number of nats, 0 or more."
+        )
+    correlation = math.sqrt(-math.expm1(-2 * information / dim))
+    if correlation >= 1:
+        raise InputError(
+            f"information={information} in {dim} dimensions needs a correlation that rounds to 1. "
+            f"Lower the information or raise the dimension."
+        )
+    return correlation
+
+
+def gaussian_log_ratio(x: Tensor, y: Tensor, correlation: float) -> Tensor:
+    r"""log P(y|x)/P(y) for the Gaussians of Eq. 9: the critic that no training can beat.
+
+    .. math::
+        \sum_{j=1}^d \Big[ -\tfrac12\log(1-\rho^2)
+            + \frac{2\rho x_j y_j - \rho^2 (x_j^2 + y_j^2)}{2(1-\rho^2)} \Big]
+
+    Args:
+        x: (..., d).
+        y: (..., d), broadcast against x.
+        correlation: ρ.
+
+    Returns:
+        The log-ratio, (...).
+
+    >>> gaussian_log_ratio(torch.zeros(1, 20), torch.zeros(1, 20), 0.5)
+    tensor([2.8768])
+    """
+    information = gaussian_information(correlation, x.shape[-1])
+    square = correlation * correlation
+    dot = (x * y).sum(-1)
+    norms = (x * x).sum(-1) + (y * y).sum(-1)
+    return information + (2 * correlation * dot - square * norms) / (2 * (1 - square))
+
+
+def optimal_gaussian_bound(
+    correlation: float,
+    dim: int,
+    *,
+    num_negatives: int,
+    alpha: float | None = None,
+    num_queries: int = 20_000,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    r"""f_bound with the best possible critic on correlated Gaussians (Eq. 4, first line of Eq. 3).
+
+    .. math::
+        f = \log(1+\alpha) - \mathbb{E} \log\Big(1 + \frac{\alpha}{K} \frac{P(k_0)}{P(k_0|q)}
+            \sum_{i=1}^K \frac{P(k_i|q)}{P(k_i)}\Big)
+
+    Exact but for the mean over `num_queries` drawn queries, each with K negatives of its own.
+
+    Args:
+        correlation: ρ of Eq. 9.
+        dim: d of Eq. 9.
+        num_negatives: K.
+        alpha: α; None is plain InfoNCE, α = K.
+        num_queries: how many queries the expectation is taken over.
+        generator: source of the draws.
+
+    Returns:
+        The value in nats, a scalar in float64.
+
+    >>> generator = torch.Generator().manual_seed(0)
+    >>> value = optimal_gaussian_bound(0.0, 20, num_negatives=8, generator=generator)
+    >>> round(float(value), 6)
+    0.0
+    """
+    require_negatives(num_negatives)
+    alpha = num_negatives if alpha is None else alpha
+    margin = eqco_margin(alpha, num_negatives, temperature=1.0)
+    total = torch.zeros((), dtype=torch.float64)
+    chunk = max(1, 2_000_000 // (num_negatives * dim))
+    for start in range(0, num_queries, chunk):
+        count = min(chunk, num_queries - start)
+        x, y = gaussian_pairs(correlation, dim, count, generator)
+        others = torch.randn(count, num_negatives, dim, dtype=torch.float64, generator=generator)
+        positive = gaussian_log_ratio(x, y, correlation)
+        negative = gaussian_log_ratio(x[:, None], others, correlation)
+        total += info_nce(positive, negative, temperature=1.0, margin=margin).sum()
+    return information_bound(total / num_queries, alpha)
+
+
+def approximate_gaussian_bound(
+    correlation: float,
+    dim: int,
+    *,
+    alpha: float,
+    num_queries: int = 100_000,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    r"""The K-free form of f_bound on correlated Gaussians (Eq. 6; third line of Eq. 3).
+
+    .. math::
+        f \approx \log(1+\alpha) - \mathbb{E} \log\Big(1 + \alpha \frac{P(k_0)}{P(k_0|q)}\Big)
+
+    The paper's approximation: the mean over K negatives is replaced by its expectation, 1. It is
+    the limit of `optimal_gaussian_bound` as K grows while α stays.
+
+    Args:
+        correlation: ρ of Eq. 9.
+        dim: d of Eq. 9.
+        alpha: α.
+        num_queries: how many queries the expectation is taken over.
+        generator: source of the draws.
+
+    Returns:
+        The value in nats, a scalar in float64.
+
+    >>> round(float(approximate_gaussian_bound(0.0, 20, alpha=512)), 6)
+    0.0
+    """
+    require_positive("alpha", alpha)
+    x, y = gaussian_pairs(correlation, dim, num_queries, generator)
+    log_ratio = gaussian_log_ratio(x, y, correlation)
+    return information_bound(F.softplus(math.log(alpha) - log_ratio).mean(), alpha)
+
+
+def gaussian_pairs(
+    correlation: float, dim: int, count: int, generator: torch.Generator | None
+) -> tuple[Tensor, Tensor]:
+    r"""Pairs of correlated Gaussian vectors (Eq. 9), each (count, d), float64.
+
+    .. math:: Y = \rho X + \sqrt{1 - \rho^2}\, \epsilon
+
+    >>> x, y = gaussian_pairs(0.6, 20, 50_000, torch.Generator().manual_seed(0))
+    >>> round(float((x * y).mean()), 2)
+    0.6
+    """
+    require_dimension(dim)
+    x, noise = torch.randn(2, count, dim, dtype=torch.float64, generator=generator)
+    return x, correlation * x + math.sqrt(1 - correlation * correlation) * noise
+
+
+def require_dimension(dim: int) -> None:
+    """Refuse vectors without entries."""
+    if dim < 1:
+        raise InputError(f"dim={dim}; the vectors need at least 1 dimension.")

@@ -1,0 +1,110 @@
+"""The equivalent rules: the margin for K (Eq. 5), the learning rate for N (Eq. 8), the prior."""
+
+import math
+from typing import Literal
+
+from eqco.runtime.errors import InputError
+
+__all__ = ["effective_alpha", "eqco_margin", "positive_prior", "scaled_learning_rate"]
+
+
+def eqco_margin(alpha: float, num_negatives: int, temperature: float) -> float:
+    r"""The equivalent condition: the margin that makes K negatives act like α (Eq. 5).
+
+    .. math:: m = \tau \log \frac{\alpha}{K}
+
+    Args:
+        alpha: α > 0, the number of negatives imitated.
+        num_negatives: K ≥ 1, the negatives each query really meets.
+        temperature: τ > 0.
+
+    >>> round(eqco_margin(65536, 16, temperature=0.2), 4)
+    1.6636
+    >>> eqco_margin(256, 256, temperature=0.2)
+    0.0
+    """
+    require_positive("alpha", alpha)
+    require_negatives(num_negatives)
+    require_positive("temperature", temperature)
+    return temperature * math.log(alpha / num_negatives)
+
+
+def effective_alpha(margin: float, num_negatives: int, temperature: float) -> float:
+    r"""The α that a handmade margin imitates: the inverse of `eqco_margin` (Eq. 5).
+
+    .. math:: \alpha = K e^{m/\tau}
+
+    >>> effective_alpha(0.0, 255, temperature=0.2)
+    255.0
+    >>> round(effective_alpha(eqco_margin(4096, 16, 0.1), 16, 0.1), 6)
+    4096.0
+    """
+    require_negatives(num_negatives)
+    require_positive("temperature", temperature)
+    if not math.isfinite(margin):
+        raise InputError(f"margin={margin}; it must be a finite number.")
+    return num_negatives * math.exp(margin / temperature)
+
+
+def scaled_learning_rate(
+    base: float,
+    num_queries: int,
+    reference: int = 256,
+    *,
+    rule: Literal["linear", "square-root"] = "linear",
+) -> float:
+    r"""The learning rate for N queries per batch over all processes (Eq. 8).
+
+    .. math:: \text{lr} = \text{base} \cdot \frac{N}{N_{\text{ref}}}
+
+    The batch loss is a mean over N (almost) independent queries, hence the linear scaling rule, in
+    N and never in K. SimCLR's authors prefer the square root with LARS: `rule="square-root"`.
+
+    Args:
+        base: the learning rate published for `reference` queries.
+        num_queries: N ≥ 1; for symmetric losses the number of pairs.
+        reference: the N of the published rate.
+        rule: "linear", or "square-root" for LARS.
+
+    >>> scaled_learning_rate(0.03, 1024)
+    0.12
+    >>> scaled_learning_rate(0.03, 1024, rule="square-root")
+    0.06
+    """
+    require_positive("base", base)
+    for name, count in (("num_queries", num_queries), ("reference", reference)):
+        if count < 1:
+            raise InputError(f"{name}={count}; it must be at least 1.")
+    ratio = num_queries / reference
+    if rule == "linear":
+        return base * ratio
+    if rule == "square-root":
+        return base * math.sqrt(ratio)
+    raise InputError(f"rule={rule!r}; there are 'linear' and 'square-root'.")
+
+
+def positive_prior(alpha: float) -> float:
+    r"""Prior probability that a given key is the positive one (Remark 1).
+
+    .. math:: P^+ = \frac{1}{1 + \alpha}
+
+    >>> positive_prior(255)
+    0.00390625
+    """
+    require_positive("alpha", alpha)
+    return 1.0 / (1.0 + alpha)
+
+
+def require_positive(name: str, value: float) -> None:
+    """Refuse zero, negative numbers, NaN and infinity."""
+    if not (value > 0 and math.isfinite(value)):
+        raise InputError(f"{name}={value}; it must be a finite number greater than 0.")
+
+
+def require_negatives(num_negatives: int) -> None:
+    """Refuse to speak of a contrast without negatives."""
+    if num_negatives < 1:
+        raise InputError(
+            f"num_negatives={num_negatives}; a query needs at least 1 negative. "
+            f"Use a larger batch or add a queue."
+        )
