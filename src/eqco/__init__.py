@@ -35,6 +35,20 @@ _HOMES: dict[str, str] = {
         ),
         "eqco.theory",
     ),
+    **dict.fromkeys(
+        (
+            "Contrast",
+            "EqCoLoss",
+            "KeyQueue",
+            "NTXentLoss",
+            "Negatives",
+            "combine_negatives",
+            "contrastive_loss",
+            "in_batch_negatives",
+            "sampled_negatives",
+        ),
+        "eqco.contrast",
+    ),
 }
 
 __all__ = [*_HOMES]

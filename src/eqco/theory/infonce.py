@@ -7,7 +7,9 @@ from torch import Tensor
 __all__ = ["info_nce", "info_nce_gradient", "posterior"]
 
 
-def log_odds(positive: Tensor, negative: Tensor, temperature: float, margin: float) -> Tensor:
+def log_odds(
+    positive: Tensor, negative: Tensor, temperature: float | Tensor, margin: float
+) -> Tensor:
     """log of (all negatives / positive) in Eq. 1: logsumexp_i(q·k_i/τ) − (q·k_0 − m)/τ, (N,)."""
     gap = torch.logsumexp(negative / temperature, dim=1) - positive / temperature
     return gap + margin / temperature

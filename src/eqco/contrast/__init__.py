@@ -1,0 +1,20 @@
+"""Who meets whom, and Eq. 1 over it."""
+
+from eqco.contrast.in_batch import in_batch_negatives
+from eqco.contrast.negatives import Contrast, Negatives, combine_negatives
+from eqco.contrast.objective import EqCoLoss, NTXentLoss, Objective, contrastive_loss
+from eqco.contrast.queue import KeyQueue
+from eqco.contrast.sampled import sampled_negatives
+
+__all__ = [
+    "Contrast",
+    "EqCoLoss",
+    "KeyQueue",
+    "NTXentLoss",
+    "Negatives",
+    "Objective",
+    "combine_negatives",
+    "contrastive_loss",
+    "in_batch_negatives",
+    "sampled_negatives",
+]

@@ -1,0 +1,148 @@
+"""What the loss refuses, said in the words of its arguments."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from eqco.contrast.negatives import Negatives
+from eqco.runtime.errors import InputError
+
+__all__ = [
+    "check_embeddings",
+    "check_finite_values",
+    "check_pool",
+    "check_setting",
+    "wants_finite_check",
+]
+
+
+def check_setting(
+    temperature: float | Tensor,
+    alpha: float | None,
+    margin: float | None,
+    similarity: str,
+    reduction: str,
+) -> None:
+    """Refuse settings that no embeddings could make sense of."""
+    if isinstance(temperature, Tensor):
+        if temperature.numel() != 1 or not temperature.is_floating_point():
+            raise InputError(
+                f"temperature is a tensor of shape {tuple(temperature.shape)} and type "
+                f"{temperature.dtype}; it must hold one floating-point number."
+            )
+    elif not (temperature > 0 and math.isfinite(temperature)):
+        raise InputError(
+            f"temperature={temperature}; it must be a finite number greater than 0, "
+            f"such as 0.07 (MoCo), 0.1 (SimCLR) or 0.2 (MoCo v2, SiMo)."
+        )
+    if alpha is not None and margin is not None:
+        raise InputError(
+            f"alpha={alpha} and margin={margin} were both given; alpha sets the margin "
+            f"temperature·log(alpha/K). Give one of them."
+        )
+    if alpha is not None and not alpha > 0:
+        raise InputError(
+            f"alpha={alpha}; it is the number of negatives imitated and must be greater than 0. "
+            f"Leave it None for plain InfoNCE, or math.inf for the decoupled loss."
+        )
+    if margin is not None and not math.isfinite(margin):
+        raise InputError(f"margin={margin}; it must be a finite number.")
+    for name, value, known in (
+        ("similarity", similarity, ("cosine", "dot")),
+        ("reduction", reduction, ("mean", "sum", "none")),
+    ):
+        if value not in known:
+            raise InputError(f"{name}={value!r}; there are {', '.join(map(repr, known))}.")
+
+
+def check_embeddings(queries: Tensor, positives: Tensor) -> None:
+    """Refuse queries and positives that are not one row each of the same instances."""
+    check_floating("queries", queries)
+    check_floating("positives", positives)
+    if queries.dim() != 2 or queries.shape != positives.shape:
+        raise InputError(
+            f"queries of shape {tuple(queries.shape)} and positives of shape "
+            f"{tuple(positives.shape)}; both must be (N, D) with row n of one belonging to "
+            f"row n of the other."
+        )
+    if queries.numel() == 0:
+        raise InputError(
+            f"queries of shape {tuple(queries.shape)} hold nothing; at least one query with at "
+            f"least one dimension is needed."
+        )
+    check_device("positives", positives, queries)
+
+
+def check_pool(queries: Tensor, negatives: Negatives | Tensor) -> int:
+    """Refuse negatives that do not fit the queries; returns K, counted."""
+    num_queries, dim = queries.shape
+    keys = negatives.keys if isinstance(negatives, Negatives) else negatives
+    check_floating("negatives", keys)
+    fits = keys.dim() in (2, 3) and keys.shape[-1] == dim
+    if not fits or (keys.dim() == 3 and len(keys) != num_queries):
+        raise InputError(
+            f"negatives of shape {tuple(keys.shape)} for queries of shape {tuple(queries.shape)}; "
+            f"they must be (K, {dim}), shared by all queries, or ({num_queries}, K, {dim}), those "
+            f"of each query."
+        )
+    check_device("negatives", keys, queries)
+    if not isinstance(negatives, Negatives):
+        num_negatives = keys.shape[1]
+    else:
+        for name, places in (("columns", negatives.columns), ("excluded", negatives.excluded)):
+            if places is not None and len(places) != num_queries:
+                raise InputError(
+                    f"negatives.{name} has {len(places)} rows for {num_queries} queries; "
+                    f"it needs one row per query."
+                )
+        num_negatives = negatives.num_negatives
+    if num_negatives < 1:
+        raise InputError(
+            f"num_queries={num_queries} and a pool of {len(keys)} keys leave K={num_negatives} "
+            f"negatives per query, and at least 1 is needed. Use a larger batch, or give "
+            f"negatives from a queue."
+        )
+    return num_negatives
+
+
+def wants_finite_check(check_finite: bool | None, queries: Tensor) -> bool:
+    """Whether to look at the values: always if asked, else where looking does not wait."""
+    if check_finite is None:
+        return queries.device.type == "cpu" and not torch.compiler.is_compiling()
+    return check_finite
+
+
+def check_finite_values(named: dict[str, Tensor], temperature: float | Tensor) -> None:
+    """Refuse NaN and infinity, saying in which argument and how many; and a temperature ≤ 0."""
+    for name, tensor in named.items():
+        # the sum is cheap, and finite unless a value is not (or unless it overflows: then count)
+        total = tensor.detach().sum(dtype=torch.promote_types(tensor.dtype, torch.float32))
+        if bool(torch.isfinite(total)):
+            continue
+        nan, infinite = int(torch.isnan(tensor).sum()), int(torch.isinf(tensor).sum())
+        if nan or infinite:
+            raise InputError(
+                f"{name} holds {nan} NaN and {infinite} infinite values among {tensor.numel()}; "
+                f"all must be finite. Look for a diverged encoder, a learning rate that is too "
+                f"high, or an input that was not normalised."
+            )
+    if isinstance(temperature, Tensor):
+        check_setting(float(temperature.detach()), None, None, "cosine", "mean")
+
+
+def check_floating(name: str, tensor: Tensor) -> None:
+    """Refuse integer and boolean tensors."""
+    if not tensor.is_floating_point():
+        raise InputError(
+            f"{name} is of type {tensor.dtype}; embeddings must be floating-point "
+            f"(float16, bfloat16, float32 or float64)."
+        )
+
+
+def check_device(name: str, tensor: Tensor, queries: Tensor) -> None:
+    """Refuse tensors that live on another device than the queries."""
+    if tensor.device != queries.device:
+        raise InputError(
+            f"{name} are on {tensor.device} but queries on {queries.device}; move them together."
+        )

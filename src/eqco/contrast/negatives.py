@@ -1,0 +1,110 @@
+"""The two values that say who is compared with whom."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from eqco.runtime.errors import InputError
+
+__all__ = ["Contrast", "Negatives", "combine_negatives"]
+
+
+@dataclass(frozen=True)
+class Negatives:
+    """The keys that queries are pushed away from.
+
+    Args:
+        keys: a pool of keys, (M, D).
+        columns: the keys each query meets, (N, K); None: each query meets the whole pool but for
+            what is excluded.
+        excluded: the keys a query may never meet, distinct in each row, (N, E); None: there are
+            none. Used only where `columns` is None.
+
+    >>> pool = torch.eye(4)
+    >>> Negatives(pool).num_negatives
+    4
+    >>> Negatives(pool, excluded=torch.tensor([[0], [1]])).num_negatives
+    3
+    """
+
+    keys: Tensor
+    columns: Tensor | None = None
+    excluded: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        if self.keys.dim() != 2:
+            raise InputError(
+                f"keys of shape {tuple(self.keys.shape)}; a pool of negatives is (M, D)."
+            )
+        for name, places in (("columns", self.columns), ("excluded", self.excluded)):
+            if places is not None and (places.dim() != 2 or places.dtype != torch.int64):
+                raise InputError(
+                    f"{name} of shape {tuple(places.shape)} and type {places.dtype}; it must be "
+                    f"(N, places) of type torch.int64: row numbers of the {len(self.keys)} keys."
+                )
+
+    @property
+    def num_negatives(self) -> int:
+        """K, counted: the negatives that each query really meets."""
+        if self.columns is not None:
+            return self.columns.shape[1]
+        return len(self.keys) - (0 if self.excluded is None else self.excluded.shape[1])
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """What a method ends at: queries, their positives, their negatives.
+
+    Args:
+        queries: (N, D).
+        positives: row n is the positive key of query n, (N, D).
+        negatives: the keys that queries are pushed away from.
+        weight: this contrast's share in the total loss.
+    """
+
+    queries: Tensor
+    positives: Tensor
+    negatives: Negatives
+    weight: float = 1.0
+
+
+def combine_negatives(first: Negatives, second: Negatives) -> Negatives:
+    """Two sources as one: every query meets the negatives of both, and K is the sum.
+
+    >>> batch = Negatives(torch.eye(4), excluded=torch.arange(4)[:, None])
+    >>> queue = Negatives(torch.eye(4)[:2])
+    >>> combine_negatives(batch, queue).num_negatives
+    5
+    """
+    keys = torch.cat([first.keys, second.keys])
+    shift = len(first.keys)
+    if first.columns is None and second.columns is None:
+        places = [first.excluded, None if second.excluded is None else second.excluded + shift]
+        given = [place for place in places if place is not None]
+        return Negatives(keys, excluded=torch.cat(given, dim=1) if given else None)
+    rows = [n.columns if n.columns is not None else n.excluded for n in (first, second)]
+    num_queries = next(len(r) for r in rows if r is not None)
+    columns = [met_columns(first, num_queries), met_columns(second, num_queries) + shift]
+    return Negatives(keys, columns=torch.cat(columns, dim=1))
+
+
+def met_columns(negatives: Negatives, num_queries: int) -> Tensor:
+    """The keys each query meets, written out, (N, K)."""
+    if negatives.columns is not None:
+        return negatives.columns
+    everyone = torch.arange(negatives.num_negatives, device=negatives.keys.device)
+    return skip_excluded(everyone.expand(num_queries, -1), negatives.excluded)
+
+
+def skip_excluded(places: Tensor, excluded: Tensor | None) -> Tensor:
+    """Turn the p-th allowed key into its row number, (N, K): step over what is excluded.
+
+    >>> skip_excluded(torch.tensor([[0, 1, 2]]), excluded=torch.tensor([[3, 1]]))
+    tensor([[0, 2, 4]])
+    """
+    if excluded is None:
+        return places
+    for hole in excluded.sort(dim=1).values.unbind(dim=1):
+        places = places + (places >= hole[:, None])
+    return places

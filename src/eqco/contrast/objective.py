@@ -1,0 +1,247 @@
+"""The loss: Eq. 1 with the margin of Eq. 5, over whoever meets whom."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from eqco.contrast.checks import (
+    check_embeddings,
+    check_finite_values,
+    check_pool,
+    check_setting,
+    wants_finite_check,
+)
+from eqco.contrast.negatives import Contrast, Negatives
+from eqco.contrast.streaming import precision, scaled, streamed_loss, without_autocast
+from eqco.theory.infonce import log_odds
+
+__all__ = ["EqCoLoss", "NTXentLoss", "Objective", "contrastive_loss"]
+
+Similarity = Literal["cosine", "dot"]
+Reduction = Literal["mean", "sum", "none"]
+
+# Drawn negatives: gathering K of M keys for each query beats the product with the whole pool from
+# this ratio M / K on (measured at N = 256, D = 128).
+GATHER_FROM = 128
+
+
+def contrastive_loss(
+    queries: Tensor,
+    positives: Tensor,
+    negatives: Tensor | Negatives | None = None,
+    *,
+    temperature: float | Tensor = 0.2,
+    alpha: float | None = None,
+    margin: float | None = None,
+    similarity: Similarity = "cosine",
+    reduction: Reduction = "mean",
+    check_finite: bool | None = None,
+) -> Tensor:
+    r"""InfoNCE that behaves the same for any number of negatives (Eq. 1 with Eq. 5).
+
+    .. math::
+        L = -\log \frac{e^{q^\top k_0/\tau}}
+                       {e^{q^\top k_0/\tau} + \frac{\alpha}{K} \sum_{i=1}^K e^{q^\top k_i/\tau}}
+
+    K is counted from what is given. Gradient flows to whatever requires it, keys included. The
+    (N, K) matrix of similarities is never held for large K. Computed in float32, or in float64
+    where an input is, also under autocast. Differentiable once; `eqco.info_nce` on similarities is
+    differentiable any number of times.
+
+    Args:
+        queries: (N, D).
+        positives: row n is the positive key of query n, (N, D).
+        negatives: None: the other positives of the batch, K = N − 1; (K, D): shared by all
+            queries; (N, K, D): those of each query; or a `Negatives`.
+        temperature: τ > 0; a tensor with one value may learn.
+        alpha: the number of negatives imitated; None: plain InfoNCE; math.inf: the decoupled
+            loss, which is the limit of L − log(α/K).
+        margin: a handmade m in place of `alpha`; it imitates α = K·exp(m/τ).
+        similarity: "cosine" (vectors are scaled to length one here) or "dot" (taken as they are).
+        reduction: "mean" over queries, "sum", or "none" for one value per query, (N,).
+        check_finite: look for NaN and infinity first and refuse them. None: on the CPU, but not
+            inside torch.compile; on accelerators looking would wait for the device.
+
+    Sixteen negatives imitate 65536; equal embeddings show the ceiling log(1 + α) for any K:
+
+    >>> same = torch.ones(17, 8)
+    >>> contrastive_loss(same, same, alpha=65536)
+    tensor(11.0904)
+    >>> round(math.log(1 + 65536), 4)
+    11.0904
+    """
+    check_setting(temperature, alpha, margin, similarity, reduction)
+    check_embeddings(queries, positives)
+    if negatives is None:
+        own = torch.arange(len(queries), device=queries.device)[:, None]
+        negatives = Negatives(positives, excluded=own)
+    elif isinstance(negatives, Tensor) and negatives.dim() == 2:
+        negatives = Negatives(negatives)
+    num_negatives = check_pool(queries, negatives)
+    if wants_finite_check(check_finite, queries):
+        keys = negatives.keys if isinstance(negatives, Negatives) else negatives
+        named = {"queries": queries, "positives": positives, "negatives": keys}
+        check_finite_values(named, temperature)
+
+    if not isinstance(temperature, Tensor):
+        temperature = torch.tensor(temperature, dtype=torch.float64)
+    decoupled = alpha == math.inf
+    offset = 0.0 if alpha is None or decoupled else math.log(alpha / num_negatives)
+    loss = loss_per_query(
+        queries,
+        positives,
+        negatives,
+        temperature.reshape(()),
+        offset=offset,
+        margin=margin or 0.0,
+        decoupled=decoupled,
+        unit=similarity == "cosine",
+    )
+    if reduction == "none":
+        return loss
+    return loss.mean() if reduction == "mean" else loss.sum()
+
+
+def loss_per_query(
+    queries: Tensor,
+    positives: Tensor,
+    negatives: Tensor | Negatives,
+    temperature: Tensor,
+    *,
+    offset: float,
+    margin: float,
+    decoupled: bool,
+    unit: bool,
+) -> Tensor:
+    """Choose between one pool for all queries, streamed, and keys of each query's own, (N,)."""
+    if isinstance(negatives, Negatives):
+        columns = negatives.columns
+        if columns is None or len(negatives.keys) < GATHER_FROM * columns.shape[1]:
+            return streamed_loss(
+                queries, positives, negatives.keys, temperature,
+                offset=offset, margin=margin, decoupled=decoupled, unit=unit,
+                columns=columns, excluded=None if columns is not None else negatives.excluded,
+            )  # fmt: skip
+        negatives = negatives.keys[columns]
+    with without_autocast(queries):
+        given = queries, positives, negatives
+        query, key, others = (scaled(each, precision(*given), unit)[0] for each in given)
+        positive = (query * key).sum(dim=1)
+        negative = (others @ query[:, :, None])[:, :, 0]
+        odds = log_odds(positive, negative, temperature, margin) + offset
+        return odds if decoupled else F.softplus(odds)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Objective:
+    """A step's loss from its contrasts: the one place where temperature, margin and α are applied.
+
+    Args:
+        temperature: τ.
+        alpha: the number of negatives imitated; None: plain InfoNCE; math.inf: decoupled.
+
+    >>> views = torch.randn(2, 8, 4)
+    >>> contrast = Contrast(views[0], views[1], Negatives(torch.randn(16, 4)))
+    >>> Objective(temperature=0.2, alpha=256)([contrast]).shape
+    torch.Size([])
+    """
+
+    temperature: float
+    alpha: float | None = None
+
+    def __post_init__(self) -> None:
+        check_setting(self.temperature, self.alpha, None, "cosine", "mean")
+
+    def __call__(self, contrasts: Sequence[Contrast]) -> Tensor:
+        """Weighted sum of the mean losses (Eq. 8 over the queries of this process)."""
+        losses = [
+            contrast.weight
+            * contrastive_loss(
+                contrast.queries,
+                contrast.positives,
+                contrast.negatives,
+                temperature=self.temperature,
+                alpha=self.alpha,
+            )
+            for contrast in contrasts
+        ]
+        return torch.stack(losses).sum()
+
+
+class EqCoLoss(nn.Module):
+    """`contrastive_loss` as a module: settings at construction, embeddings at the call.
+
+    >>> loss_fn = EqCoLoss(temperature=0.2, alpha=65536)
+    >>> queries, positives = torch.randn(2, 32, 128)
+    >>> loss_fn(queries, positives).shape
+    torch.Size([])
+    """
+
+    def __init__(
+        self,
+        *,
+        temperature: float | Tensor = 0.2,
+        alpha: float | None = None,
+        margin: float | None = None,
+        similarity: Similarity = "cosine",
+        reduction: Reduction = "mean",
+        check_finite: bool | None = None,
+    ):
+        super().__init__()
+        check_setting(temperature, alpha, margin, similarity, reduction)
+        # a learning temperature passed as nn.Parameter is registered by this assignment
+        self.temperature = temperature
+        self.alpha = alpha
+        self.margin = margin
+        self.similarity: Similarity = similarity
+        self.reduction: Reduction = reduction
+        self.check_finite = check_finite
+
+    def forward(
+        self, queries: Tensor, positives: Tensor, negatives: Tensor | Negatives | None = None
+    ) -> Tensor:
+        """The loss of these embeddings; see `contrastive_loss` for shapes."""
+        return contrastive_loss(
+            queries,
+            positives,
+            negatives,
+            temperature=self.temperature,
+            alpha=self.alpha,
+            margin=self.margin,
+            similarity=self.similarity,
+            reduction=self.reduction,
+            check_finite=self.check_finite,
+        )
+
+    def extra_repr(self) -> str:
+        """What `print` shows of the settings."""
+        names = ("temperature", "alpha", "margin", "similarity", "reduction")
+        return ", ".join(f"{name}={getattr(self, name)}" for name in names)
+
+
+class NTXentLoss(EqCoLoss):
+    """SimCLR's loss: both views are queries and keys, so each of 2N queries has 2N − 2 negatives.
+
+    With N = 1 there are none, and the call is refused.
+
+    >>> loss_fn = NTXentLoss(temperature=0.1, alpha=4096)
+    >>> first, second = torch.randn(2, 32, 128)
+    >>> loss_fn(first, second).shape
+    torch.Size([])
+    """
+
+    def forward(  # type: ignore[override]
+        self, first: Tensor, second: Tensor
+    ) -> Tensor:
+        """The loss of the embeddings of two views of the same instances, each (N, D)."""
+        check_embeddings(first, second)
+        both = torch.cat([first, second])
+        here = torch.arange(len(both), device=both.device)
+        partner = here.roll(len(first))
+        excluded = torch.stack([here, partner], dim=1)
+        return super().forward(both, both[partner], Negatives(both, excluded=excluded))
