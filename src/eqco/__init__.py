@@ -42,6 +42,7 @@ _HOMES: dict[str, str] = {
             "KeyQueue",
             "NTXentLoss",
             "Negatives",
+            "Objective",
             "combine_negatives",
             "contrastive_loss",
             "in_batch_negatives",

@@ -61,6 +61,9 @@ def streamed_loss(
         chunk = max(64, CHUNK_ELEMENTS // len(queries))
         if keys.requires_grad and len(queries) * len(keys) <= WHOLE_ELEMENTS:
             chunk = len(keys)
+    if torch.compiler.is_compiling():
+        # one tensor in two roles stops the compiler; a view of it is another tensor
+        positives, keys = positives.view_as(positives), keys.view_as(keys)
     loss: Tensor = StreamedContrast.apply(
         queries, positives, keys, temperature, columns, excluded,
         (offset, margin, decoupled, unit, min(chunk, len(keys))),

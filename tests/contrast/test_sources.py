@@ -1,0 +1,179 @@
+"""Who meets whom: in-batch, sampled, queue, and their combination."""
+
+import copy
+from collections import Counter
+
+import pytest
+import torch
+from drawing import seeds, unit_vectors
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.testing import assert_close
+
+import eqco
+from eqco.contrast.negatives import met_columns
+from eqco.contrast.sampled import ONE_BY_ONE, distinct_places
+
+
+def drawn(n, count, *, seed=0, step=0, index=None, views=1, shared=False):
+    index = torch.arange(n) if index is None else index
+    keys = [unit_vectors(v, n, 4) for v in range(views)]
+    pool = eqco.in_batch_negatives(*keys, index=index)
+    return eqco.sampled_negatives(
+        pool, count, seed=seed, step=step, index=index, num_queries=n, shared=shared
+    ).columns
+
+
+@given(n=st.integers(2, 20), views=st.integers(1, 2))
+def test_in_batch_leaves_out_only_the_own_instance(n, views):
+    index = torch.arange(n)
+    pool = eqco.in_batch_negatives(*[unit_vectors(v, n, 4) for v in range(views)], index=index)
+    met = met_columns(pool, n)
+    assert pool.num_negatives == views * (n - 1) == met.shape[1]
+    for query, row in enumerate(met.tolist()):
+        assert sorted(row) == [j for j in range(views * n) if j % n != query]
+
+
+@given(
+    seed=seeds,
+    n=st.integers(2, 60),
+    views=st.integers(1, 2),
+    share=st.floats(0.01, 1),
+    shared=st.booleans(),
+)
+def test_a_draw_is_distinct_and_never_the_own_instance(seed, n, views, share, shared):
+    count = max(1, int(share * views * (n - 1)))
+    columns = drawn(n, count, seed=seed, views=views, shared=shared)
+    assert columns.shape == (n, count)
+    assert all(len(set(row)) == count for row in columns.tolist())
+    assert ((columns % n) != torch.arange(n)[:, None]).all()
+
+
+@given(seed=seeds, step=st.integers(0, 1000), shared=st.booleans())
+def test_a_draw_depends_on_seed_and_step_alone(seed, step, shared):
+    again = [drawn(30, 8, seed=seed, step=step, shared=shared) for _ in range(2)]
+    assert torch.equal(*again)
+    assert not torch.equal(again[0], drawn(30, 8, seed=seed, step=step + 1, shared=shared))
+    assert not torch.equal(again[0], drawn(30, 8, seed=seed + 1, step=step, shared=shared))
+
+
+@given(processes=st.sampled_from([1, 2, 3, 6]), shared=st.booleans())
+def test_the_number_of_processes_never_changes_what_is_drawn(processes, shared):
+    whole = drawn(12, 5, shared=shared)
+    parts = [drawn(12, 5, index=part, shared=shared) for part in torch.arange(12).chunk(processes)]
+    assert torch.equal(torch.cat(parts), whole)
+
+
+def test_a_shared_draw_is_one_draw_and_separate_draws_are_not():
+    together = drawn(20, 6, shared=True)
+    assert len(set(together.flatten().tolist())) == 7  # six, and one more for those who are drawn
+    assert len(set(drawn(20, 6).flatten().tolist())) > 12
+
+
+@pytest.mark.parametrize("count", [3, ONE_BY_ONE + 1])
+def test_every_key_is_drawn_equally_often(count):
+    """Both ways of drawing: counts of 40 keys within five standard deviations of the mean."""
+    rows = 4000
+    places = distinct_places(rows, 40, count, torch.Generator().manual_seed(0))
+    seen = Counter(places.flatten().tolist())
+    probability = count / 40
+    spread = (rows * probability * (1 - probability)) ** 0.5
+    assert len(seen) == 40
+    assert all(abs(seen[j] - rows * probability) < 5 * spread for j in range(40))
+
+
+def test_pairs_are_drawn_equally_often():
+    places = distinct_places(20_000, 5, 2, torch.Generator().manual_seed(0))
+    pairs = Counter(tuple(sorted(row)) for row in places.tolist())
+    assert len(pairs) == 10
+    assert all(abs(count - 2000) < 5 * 2000**0.5 for count in pairs.values())
+
+
+@settings(max_examples=30)
+@given(
+    capacity=st.integers(1, 12),
+    sizes=st.lists(st.integers(1, 15), min_size=1, max_size=8),
+)
+def test_the_queue_is_a_list_that_forgets_its_oldest(capacity, sizes):
+    queue, model, number = eqco.KeyQueue(capacity, 1), [], 0
+    for size in sizes:
+        batch = list(range(number, number + size))
+        number += size
+        queue.remember(torch.tensor(batch, dtype=torch.float32)[:, None])
+        held = sorted(queue.negatives().keys[:, 0].int().tolist())
+        if size > capacity:
+            assert len(set(held)) == capacity
+            assert set(held) <= set(batch)
+            model = held  # a random choice of the batch; the order inside it is free
+        else:
+            model = [*model, *batch][-capacity:]
+            recent = model if len(model) < capacity else None
+            assert set(batch) <= set(held)
+            assert len(held) == len(model)
+            assert recent is None or held == sorted(recent)
+        assert queue.negatives().num_negatives == len(model)
+
+
+@given(capacity=st.integers(1, 12), sizes=st.lists(st.integers(1, 12), min_size=1, max_size=8))
+def test_with_batches_that_fit_the_queue_holds_exactly_the_last_keys(capacity, sizes):
+    queue, model, number = eqco.KeyQueue(capacity, 1), [], 0
+    for size in sizes:
+        size = min(size, capacity)
+        batch = list(range(number, number + size))
+        number += size
+        queue.remember(torch.tensor(batch, dtype=torch.float32)[:, None])
+        model = [*model, *batch][-capacity:]
+        assert sorted(queue.negatives().keys[:, 0].int().tolist()) == model
+
+
+def test_the_choice_of_a_large_batch_changes_from_batch_to_batch():
+    queue = eqco.KeyQueue(4, 1)
+    batch, held = torch.arange(64.0)[:, None], []
+    for _ in range(3):
+        queue.remember(batch)
+        held.append(tuple(sorted(queue.keys[:, 0].tolist())))
+    assert len(set(held)) == 3
+
+
+@given(before=st.lists(st.integers(1, 9), max_size=5), after=st.integers(1, 9))
+def test_a_saved_and_loaded_queue_goes_on_like_one_never_saved(before, after):
+    queue = eqco.KeyQueue(7, 2, seed=3)
+    for i, size in enumerate(before):
+        queue.remember(torch.full((size, 2), float(i)))
+    loaded = eqco.KeyQueue(7, 2, seed=3)
+    loaded.load_state_dict(copy.deepcopy(queue.state_dict()))
+    for each in (queue, loaded):
+        each.remember(torch.arange(float(after * 2)).view(after, 2))
+    assert torch.equal(queue.negatives().keys, loaded.negatives().keys)
+    assert queue.get_extra_state() == loaded.get_extra_state()
+
+
+def test_reading_changes_nothing_and_keys_carry_no_gradient():
+    queue = eqco.KeyQueue(5, 2)
+    queue.remember(torch.ones(3, 2, requires_grad=True))
+    state = copy.deepcopy(queue.state_dict())
+    for _ in range(3):
+        negatives = queue.negatives()
+    assert not negatives.keys.requires_grad
+    assert_close(queue.state_dict()["keys"], state["keys"])
+    assert queue.get_extra_state() == state["_extra_state"]
+
+
+@given(seed=seeds, sampled=st.booleans(), queued=st.integers(1, 9))
+def test_combined_sources_meet_both_and_k_is_the_sum(seed, sampled, queued):
+    n, index = 6, torch.arange(6)
+    queries, keys = unit_vectors(seed, n, 4), unit_vectors(seed + 1, n, 4)
+    batch = eqco.in_batch_negatives(keys, index=index)
+    if sampled:
+        batch = eqco.sampled_negatives(batch, 3, seed=seed, step=0, index=index, num_queries=n)
+    queue = eqco.KeyQueue(12, 4)
+    queue.remember(unit_vectors(seed + 2, queued, 4))
+    both = eqco.combine_negatives(batch, queue.negatives())
+    assert both.num_negatives == batch.num_negatives + queued
+    each = torch.stack(
+        [torch.cat([batch.keys[row], queue.negatives().keys]) for row in met_columns(batch, n)]
+    )
+    ours = eqco.contrastive_loss(queries, keys, both, alpha=64)
+    assert_close(ours, eqco.contrastive_loss(queries, keys, each, alpha=64), rtol=1e-6, atol=1e-6)
+    swapped = eqco.combine_negatives(queue.negatives(), batch)
+    assert_close(ours, eqco.contrastive_loss(queries, keys, swapped, alpha=64))
