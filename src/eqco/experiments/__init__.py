@@ -1,0 +1,1 @@
+"""One file per figure or table, named after it; the published numbers with their source."""

@@ -1,0 +1,129 @@
+"""What an experiment is: the runs of each profile, how one is done, and how they compare."""
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from eqco.runtime.errors import InputError
+from eqco.runtime.records import Record, code_version, find_record, hardware
+
+__all__ = ["Comparison", "Experiment", "Outcome", "missing_runs", "reproduce"]
+
+Recipe = dict[str, Any]
+Advance = Callable[[int], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What one run found; becomes the heart of its record."""
+
+    metrics: dict[str, float]
+    curves: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """One cell of a table: our number of each seed, the paper's beside it, what ours is worth."""
+
+    row: str
+    column: str
+    values: tuple[float, ...]
+    published: float | None = None
+    kind: str = ""  # "bound" or "estimate" where the number is an f̂
+
+    @property
+    def mean(self) -> float:
+        """Our number: the mean over seeds."""
+        return fmean(self.values)
+
+    @property
+    def spread(self) -> float:
+        """Largest less smallest over seeds; NaN with one seed, which shows none."""
+        return max(self.values) - min(self.values) if len(self.values) > 1 else math.nan
+
+    @property
+    def difference(self) -> float | None:
+        """Ours less the paper's."""
+        return None if self.published is None else self.mean - self.published
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """One figure, table or study.
+
+    Args:
+        name: as the paper numbers it (`tab5`), or a study's name.
+        title: one line for `eqco reproduce --list`.
+        profiles: profile -> the recipes of its runs. Each is run once per seed.
+        seeds: profile -> the seeds run unless others are asked for.
+        size: how many units of progress one run reports.
+        run: does one run: recipe, seed, and a callback that takes units done.
+        compare: the table, from records of one profile.
+    """
+
+    name: str
+    title: str
+    profiles: Mapping[str, Sequence[Recipe]]
+    seeds: Mapping[str, tuple[int, ...]]
+    size: Callable[[Recipe], int]
+    run: Callable[[Recipe, int, Advance], Outcome]
+    compare: Callable[[Sequence[Record]], list[Comparison]]
+
+    def recipes(self, profile: str) -> Sequence[Recipe]:
+        """The recipes of one profile."""
+        if profile not in self.profiles:
+            raise InputError(
+                f"{self.name} has no profile {profile!r}. There are: {', '.join(self.profiles)}."
+            )
+        return self.profiles[profile]
+
+
+def missing_runs(
+    experiment: Experiment, profile: str, seeds: Sequence[int], results: Path
+) -> list[tuple[Recipe, int]]:
+    """The runs that have no record yet, seed by seed."""
+    return [
+        (recipe, seed)
+        for seed in seeds
+        for recipe in experiment.recipes(profile)
+        if find_record(results, experiment.name, profile, recipe, seed) is None
+    ]
+
+
+def reproduce(
+    experiment: Experiment,
+    profile: str,
+    seeds: Sequence[int],
+    results: Path,
+    advance: Advance | None = None,
+) -> list[Record]:
+    """Do the runs that have no record yet, and return the records of all.
+
+    Each record is written as soon as its run is done: stopped half-way, it goes on from there.
+    """
+    if not seeds:
+        raise InputError("no seeds given; name at least one.")
+    for recipe, seed in missing_runs(experiment, profile, seeds, results):
+        start = time.perf_counter()
+        outcome = experiment.run(recipe, seed, advance or (lambda count: None))
+        Record(
+            experiment=experiment.name,
+            profile=profile,
+            recipe=recipe,
+            seed=seed,
+            metrics=outcome.metrics,
+            curves=outcome.curves,
+            code=code_version(),
+            hardware=hardware(),
+            seconds=round(time.perf_counter() - start, 2),
+        ).write(results)
+    found = (
+        find_record(results, experiment.name, profile, recipe, seed)
+        for seed in seeds
+        for recipe in experiment.recipes(profile)
+    )
+    return [record for record in found if record is not None]
