@@ -18,6 +18,8 @@ __all__ = ["COMMANDS", "main"]
 # name -> one line for `eqco --help`; the module is eqco.cli.<name>
 COMMANDS: dict[str, str] = {
     "demo": "see the rule at work: loss, information and gradient against K, in a minute",
+    "lab": "estimate information between Gaussians; each value says if it is a guaranteed bound",
+    "reproduce": "regenerate a figure, table or study of the paper, with its number beside ours",
 }
 
 # What `pip install "eqco[train]"` brings; a missing one is answered with that line.

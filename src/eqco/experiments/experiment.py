@@ -63,6 +63,7 @@ class Experiment:
         size: how many units of progress one run reports.
         run: does one run: recipe, seed, and a callback that takes units done.
         compare: the table, from records of one profile.
+        conclude: further tables that follow from the first, by title.
     """
 
     name: str
@@ -72,6 +73,7 @@ class Experiment:
     size: Callable[[Recipe], int]
     run: Callable[[Recipe, int, Advance], Outcome]
     compare: Callable[[Sequence[Record]], list[Comparison]]
+    conclude: Callable[[Sequence[Comparison]], Mapping[str, list[Comparison]]] = lambda cells: {}
 
     def recipes(self, profile: str) -> Sequence[Recipe]:
         """The recipes of one profile."""

@@ -1,0 +1,1 @@
+"""Records become tables and plots; nothing here computes a result."""

@@ -1,0 +1,57 @@
+"""What `eqco reproduce` leaves behind: the table on the screen and in a file, and the plot."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from eqco.experiments.experiment import Experiment
+from eqco.report.tables import comparison_table, largest_difference, markdown, print_table
+from eqco.runtime.records import Record
+
+__all__ = ["write_summary"]
+
+
+def write_summary(
+    console: Console,
+    experiment: Experiment,
+    records: Sequence[Record],
+    out: Path,
+    plot: Callable[[Sequence[Record], Path], Path] | None = None,
+) -> list[Path]:
+    """Print the table, write it as Markdown, draw the plot; returns the files written."""
+    profile = records[0].profile
+    cells = experiment.compare(records)
+    header, lines = comparison_table(cells)
+    seeds = sorted({record.seed for record in records})
+    notes = [
+        f"{experiment.title}",
+        f"Profile {profile}, seeds {', '.join(map(str, seeds))}, "
+        f"{sum(record.seconds for record in records):.0f} s of computing.",
+    ]
+    farthest = largest_difference(cells)
+    if farthest is not None:
+        notes.append(
+            "Ours ± half the spread over seeds (paper's, difference). "
+            f"Largest difference: {farthest:.2f}."
+        )
+    console.print(notes[0], style="bold", markup=False)
+    print_table(console, header, lines)
+    texts = [f"# {notes[0]}", *notes[1:], markdown(header, lines)]
+    for title, concluded in experiment.conclude(cells).items():
+        header, lines = comparison_table(concluded)
+        console.print(f"\n{title}", style="bold", markup=False)
+        print_table(console, header, lines)
+        texts += [f"## {title}", markdown(header, lines)]
+    console.print()
+    for note in notes[1:]:
+        console.print(note, markup=False)
+    out.mkdir(parents=True, exist_ok=True)
+    page = out / f"{experiment.name}-{profile}.md"
+    page.write_text("\n\n".join(texts) + "\n")
+    written = [page]
+    if plot is not None:
+        written.append(plot(records, out / f"{experiment.name}-{profile}.png"))
+    for path in written:
+        console.print(f"written: {path}", markup=False)
+    return written

@@ -1,0 +1,49 @@
+"""The study of the bound as a picture: f̂ − truth against α, one line for each K."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import matplotlib
+
+from eqco.report.style import INK, panels, save
+from eqco.runtime.records import Record
+
+__all__ = ["plot_study_bound"]
+
+
+def plot_study_bound(records: Sequence[Record], path: Path) -> Path:
+    """Draw the records of one profile, one panel for each true value; the first seed of each."""
+    chosen = {record.recipe["information"]: record for record in reversed(list(records))}
+    figure, axes = panels(len(chosen), width=3.7, height=3.9, sharey=True)
+    for panel, (truth, record) in zip(axes, sorted(chosen.items()), strict=True):
+        alphas, ks = record.recipe["alphas"], record.recipe["negatives"]
+        shades = matplotlib.colormaps["viridis"].resampled(len(ks) + 1)
+        panel.axhspan(0, 100, color="#c44e52", alpha=0.07, linewidth=0)
+        panel.axhline(0, color=INK, linewidth=1.2)
+        for index, num_negatives in enumerate(ks):
+            row = record.curves["excess"][str(num_negatives)]
+            points = [(a, e) for a, e in zip(alphas, row, strict=True) if e is not None]
+            panel.plot(
+                *zip(*points, strict=True), color=shades(index), label=f"K = {num_negatives}"
+            )
+            panel.plot(*points[0], "o", color=shades(index), markersize=4)
+            reached = record.metrics.get(f"alpha at the truth, K={num_negatives}")
+            if reached is not None:
+                panel.plot(reached, 0, "|", color=shades(index), markersize=11, mew=1.8)
+        panel.plot(alphas, record.curves["limit"], "--", color=INK, linewidth=1, label="K → ∞")
+        panel.set_xscale("log", base=2)
+        panel.set_xticks([2**power for power in (1, 4, 7, 10, 13, 16)])
+        panel.set_title(f"truth {truth:g} nats", fontsize=10, color=INK)
+        panel.set_xlabel("α", fontsize=9, color=INK)
+        panel.text(2.2, 0.12, "above the truth", fontsize=7.5, color="#c44e52")
+    lowest = min(min(record.curves["limit"]) for record in chosen.values())
+    highest = max(e for r in chosen.values() for e in r.curves["excess"][str(ks[0])] if e)
+    axes[0].set_ylim(lowest - 0.3, highest + 0.4)
+    axes[0].set_ylabel("f̂ − truth (nats), best critic", fontsize=9, color=INK)
+    axes[0].plot([], [], "o", color=INK, markersize=4, label="α = K: last guaranteed bound")
+    axes[0].plot([], [], "|", color=INK, markersize=11, mew=1.8, label="f̂ reaches the truth")
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(
+        handles, labels, loc="outside right center", fontsize=8, frameon=False, labelspacing=0.5
+    )
+    return save(figure, path)
