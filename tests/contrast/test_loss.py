@@ -287,6 +287,13 @@ def test_a_module_holds_the_settings_and_a_learning_temperature_learns():
     assert "alpha=256" in repr(loss_fn)
 
 
+def test_a_second_derivative_is_refused_and_not_quietly_wrong():
+    queries = vectors(0, 6, 4).requires_grad_()
+    loss = eqco.contrastive_loss(queries, vectors(1, 6, 4))
+    with pytest.raises(RuntimeError, match=r"differentiable once.*eqco.info_nce"):
+        torch.autograd.grad(loss, queries, create_graph=True)
+
+
 def test_reductions_agree():
     pair = vectors(0, 6, 4), vectors(1, 6, 4)
     each = eqco.contrastive_loss(*pair, reduction="none")

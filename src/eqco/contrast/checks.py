@@ -117,8 +117,9 @@ def check_finite_values(named: dict[str, Tensor], temperature: float | Tensor) -
     """Refuse NaN and infinity, saying in which argument and how many; and a temperature ≤ 0."""
     for name, tensor in named.items():
         # the sum is cheap, and finite unless a value is not (or unless it overflows: then count)
-        total = tensor.detach().sum(dtype=torch.promote_types(tensor.dtype, torch.float32))
-        if bool(torch.isfinite(total)):
+        half = tensor.dtype in (torch.float16, torch.bfloat16)
+        total = tensor.detach().sum(dtype=torch.float32 if half else None)
+        if math.isfinite(total.item()):
             continue
         nan, infinite = int(torch.isnan(tensor).sum()), int(torch.isinf(tensor).sum())
         if nan or infinite:

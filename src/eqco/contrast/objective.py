@@ -88,15 +88,15 @@ def contrastive_loss(
         named = {"queries": queries, "positives": positives, "negatives": keys}
         check_finite_values(named, temperature)
 
-    if not isinstance(temperature, Tensor):
-        temperature = torch.tensor(temperature, dtype=torch.float64)
+    if isinstance(temperature, Tensor):
+        temperature = temperature.reshape(())
     decoupled = alpha == math.inf
     offset = 0.0 if alpha is None or decoupled else math.log(alpha / num_negatives)
     loss = loss_per_query(
         queries,
         positives,
         negatives,
-        temperature.reshape(()),
+        temperature,
         offset=offset,
         margin=margin or 0.0,
         decoupled=decoupled,
@@ -111,7 +111,7 @@ def loss_per_query(
     queries: Tensor,
     positives: Tensor,
     negatives: Tensor | Negatives,
-    temperature: Tensor,
+    temperature: float | Tensor,
     *,
     offset: float,
     margin: float,

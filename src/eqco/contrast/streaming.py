@@ -12,12 +12,12 @@ So one step costs two matrix products over the pool, and two more where keys wan
 p_i are then made anew chunk by chunk, unless the pool fits one chunk and they are still at hand.
 """
 
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 __all__ = ["streamed_loss"]
 
@@ -32,7 +32,7 @@ def streamed_loss(
     queries: Tensor,
     positives: Tensor,
     keys: Tensor,
-    temperature: Tensor,
+    temperature: float | Tensor,
     *,
     offset: float,
     margin: float,
@@ -48,7 +48,7 @@ def streamed_loss(
         queries: (N, D).
         positives: (N, D).
         keys: (M, D).
-        temperature: τ, a scalar; may want gradient.
+        temperature: τ; a tensor of one value may want gradient.
         offset: what is added to the log-odds whatever τ is: log(α/K).
         margin: what is added to the log-odds after division by τ: a handmade m.
         decoupled: leave the positive out of the denominator (α → ∞).
@@ -64,11 +64,21 @@ def streamed_loss(
     if torch.compiler.is_compiling():
         # one tensor in two roles stops the compiler; a view of it is another tensor
         positives, keys = positives.view_as(positives), keys.view_as(keys)
+    setting = Setting(offset, margin, decoupled, unit, min(chunk, len(keys)))
     loss: Tensor = StreamedContrast.apply(
-        queries, positives, keys, temperature, columns, excluded,
-        (offset, margin, decoupled, unit, min(chunk, len(keys))),
-    )  # fmt: skip
+        queries, positives, keys, temperature, columns, excluded, setting
+    )
     return loss
+
+
+class Setting(NamedTuple):
+    """What the pass over the keys needs besides tensors; see `streamed_loss`."""
+
+    offset: float
+    margin: float
+    decoupled: bool
+    unit: bool
+    chunk: int
 
 
 class StreamedContrast(torch.autograd.Function):
@@ -80,93 +90,105 @@ class StreamedContrast(torch.autograd.Function):
         queries: Tensor,
         positives: Tensor,
         keys: Tensor,
-        temperature: Tensor,
+        temperature: float | Tensor,
         columns: Tensor | None,
         excluded: Tensor | None,
-        setting: tuple[float, float, bool, bool, int],
+        setting: Setting,
     ) -> Tensor:
-        """One pass: the loss, and what backward needs of each query."""
-        offset, margin, decoupled, unit, chunk = setting
+        """One pass: the loss, and the gradient of each query's own loss."""
         want_query, want_positive, want_keys, want_temperature = ctx.needs_input_grad[:4]
         want_pull = want_query or want_temperature
-        dtype = precision(queries, positives, keys)
+        dtype, unit, chunk = precision(queries, positives, keys), setting.unit, setting.chunk
         with without_autocast(queries):
             q, q_norm = scaled(queries, dtype, unit)
             k0, k0_norm = scaled(positives, dtype, unit)
             logits_of = q / temperature
 
-            largest = q.new_full((len(q), 1), torch.finfo(q.dtype).min)
-            total = torch.zeros_like(largest)
-            pull = torch.zeros_like(q) if want_pull else None
+            largest: Tensor | None = None
+            total = pull = top = q  # set by the first chunk
             for start in range(0, len(keys), chunk):
                 k, k_norm = scaled(keys[start : start + chunk], dtype, unit)
                 part, met = logits(logits_of, k, start, columns, excluded)
-                seen, largest = largest, torch.maximum(largest, part.amax(dim=1, keepdim=True))
-                part.sub_(largest).exp_()
+                top = part.amax(dim=1, keepdim=True)
+                if met is not None:  # a query may meet nothing in this chunk
+                    top.clamp_min_(torch.finfo(dtype).min)
+                if largest is not None:
+                    top = torch.maximum(largest, top)
+                part.sub_(top).exp_()
                 if met is not None:
                     part.mul_(met)
-                shrink = (seen - largest).exp_()
-                total = torch.addcmul(part.sum(dim=1, keepdim=True), total, shrink)
-                if pull is not None:
-                    pull = torch.addmm(pull.mul_(shrink), part, k)
+                here = part.sum(dim=1, keepdim=True)
+                if largest is None:
+                    total, pull = here, part @ k if want_pull else q
+                else:
+                    shrink = largest.sub_(top).exp_()
+                    total = torch.addcmul(here, total, shrink)
+                    pull = torch.addmm(pull.mul_(shrink), part, k) if want_pull else q
+                largest = top
 
+            gap = total.log().add_(top)
             closeness = (q * k0).sum(dim=1, keepdim=True)
-            gap = total.log().add_(largest)
-            odds = gap - (closeness - margin) / temperature + offset
-            loss = odds if decoupled else F.softplus(odds)
+            odds = gap - (closeness - setting.margin) / temperature + setting.offset
             # dL/dg / τ: how much of the pull each query feels
-            share = (torch.ones_like(odds) if decoupled else torch.sigmoid(odds)) / temperature
+            if setting.decoupled:
+                loss, share = odds, torch.ones_like(odds) / temperature
+            else:
+                loss, share = F.softplus(odds), torch.sigmoid(odds) / temperature
 
             to_query = to_positive = to_temperature = None
-            if pull is not None:
-                pull = pull / total
-            if want_query and pull is not None:
+            if want_pull:
+                pull = pull.div_(total)
+            if want_temperature:
+                felt = (q * pull).sum(dim=1, keepdim=True) - closeness + setting.margin
+                to_temperature = share * felt / -temperature
+            if want_query:
                 to_query = through_norm((pull - k0).mul_(share), q, q_norm)
             if want_positive:
                 to_positive = through_norm(q * share.neg(), k0, k0_norm)
-            if want_temperature and pull is not None:
-                felt = (q * pull).sum(dim=1, keepdim=True) - closeness + margin
-                to_temperature = share * felt / -temperature
+            learned = temperature if isinstance(temperature, Tensor) else None
+            for_keys: tuple[Tensor | None, ...] = ()
             if want_keys:
-                kept = (part, k, k_norm) if chunk >= len(keys) else (None, None, None)
-                ctx.save_for_backward(
-                    to_query, to_positive, to_temperature, q, keys, gap, total, share, temperature,
-                    columns, excluded, *kept,
-                )  # fmt: skip
-            else:
-                ctx.save_for_backward(to_query, to_positive, to_temperature)
-        ctx.setting = unit, chunk
-        ctx.types = queries.dtype, positives.dtype, temperature.dtype
-        return loss[:, 0]
+                kept = (part, k, k_norm) if chunk == len(keys) else (None, None, None)
+                for_keys = (q, keys, gap, total, share, learned, columns, excluded, *kept)
+            ctx.save_for_backward(to_query, to_positive, to_temperature, *for_keys)
+        ctx.types = queries.dtype, positives.dtype, None if learned is None else learned.dtype
+        ctx.temperature = temperature if learned is None else None
+        ctx.unit, ctx.chunk = unit, chunk
+        return loss.squeeze(1)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         """Scale each query's own gradient; pass over the keys once more if they want theirs."""
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                "contrastive_loss is differentiable once, and create_graph=True asks for more. "
+                "Use eqco.info_nce on similarities, which is differentiable any number of times."
+            )
         to_query, to_positive, to_temperature, *rest = ctx.saved_tensors
         upstream = upstream[:, None]
         query_type, positive_type, temperature_type = ctx.types
         grad_query = None if to_query is None else (to_query * upstream).to(query_type)
         grad_positive = None if to_positive is None else (to_positive * upstream).to(positive_type)
-        grad_temperature = None
+        grad_keys = grad_temperature = None
         if to_temperature is not None:
             grad_temperature = (to_temperature * upstream).sum().to(temperature_type)
-        grad_keys = None
         if rest:
             with without_autocast(upstream):
-                grad_keys = key_gradient(upstream, ctx.setting, *rest)
+                grad_keys = key_gradient(upstream, ctx.temperature, ctx.unit, ctx.chunk, *rest)
         return grad_query, grad_positive, grad_keys, grad_temperature, None, None, None
 
 
 def key_gradient(
     upstream: Tensor,
-    setting: tuple[bool, int],
+    fixed_temperature: float | None,
+    unit: bool,
+    chunk: int,
     q: Tensor,
     keys: Tensor,
     gap: Tensor,
     total: Tensor,
     share: Tensor,
-    temperature: Tensor,
+    learned_temperature: Tensor | None,
     columns: Tensor | None,
     excluded: Tensor | None,
     kept_part: Tensor | None,
@@ -174,13 +196,15 @@ def key_gradient(
     kept_norm: Tensor | None,
 ) -> Tensor:
     """dL/dk_i = Σ_n σ(g_n)/τ · p_ni · q_n, in the shape and type of the keys."""
-    unit, chunk = setting
     if kept_part is not None and kept_keys is not None:
         weighted = q * (share * upstream / total)
         whole = through_norm(kept_part.t() @ weighted, kept_keys, kept_norm)
         return whole.to(keys.dtype)
     gradient = torch.empty_like(keys)
-    weighted, logits_of = q * (share * upstream), q / temperature
+    temperature = fixed_temperature if learned_temperature is None else learned_temperature
+    assert temperature is not None
+    logits_of = q / temperature
+    weighted = q * (share * upstream)
     for start in range(0, len(keys), chunk):
         k, k_norm = scaled(keys[start : start + chunk], q.dtype, unit)
         part, met = logits(logits_of, k, start, columns, excluded)
@@ -233,6 +257,8 @@ def through_norm(gradient: Tensor, unit_vectors: Tensor, norm: Tensor | None) ->
     return torch.addcmul(gradient, unit_vectors, along, value=-1).div_(norm)
 
 
-def without_autocast(tensor: Tensor) -> torch.autocast:
+def without_autocast(tensor: Tensor) -> AbstractContextManager[object]:
     """The loss is computed in float32 or better, also under autocast."""
-    return torch.autocast(tensor.device.type, enabled=False)
+    if torch.is_autocast_enabled(tensor.device.type):
+        return torch.autocast(tensor.device.type, enabled=False)
+    return nullcontext()

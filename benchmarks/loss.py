@@ -1,0 +1,241 @@
+"""The loss beside its peers: forward + backward time and peak extra memory, one table, one run.
+
+    python benchmarks/loss.py                 the whole table (about ten minutes on two cores)
+    python benchmarks/loss.py --quick         one round, K up to 65536
+    python benchmarks/loss.py --record        keep it under results/bench-loss/
+
+Every figure is measured in a fresh process. Times are the best of several rounds in which the
+contenders take turns. N = 256 queries of D = 128 dimensions, float32.
+
+Cases: `queue`, gradient to queries only (MoCo); `keys`, gradient to queries, positives and
+negatives; `views`, SimCLR's symmetric loss on two views of N images (K = 2N − 2).
+"""
+
+import argparse
+import json
+import resource
+import sys
+import time
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from measure import best_seconds, in_own_process, peak_extra_bytes
+
+N, D, TAU, ALPHA = 256, 128, 0.2, 65536.0
+MEMORY_LIMIT = 10 * 2**30
+SLOW = 0.6  # seconds: a contender above this takes part in one round only
+CONTENDERS = {
+    "queue": (
+        "ours",
+        "cross-entropy",
+        "lightly",
+        "metric-learning",
+        "info-nce",
+        "compiled",
+        "floor",
+    ),
+    "keys": ("ours", "cross-entropy", "metric-learning", "info-nce", "compiled", "floor"),
+    "views": ("ours", "cross-entropy", "lightly", "metric-learning", "compiled"),
+}
+PEERS = {
+    "lightly": "lightly",
+    "metric-learning": "pytorch-metric-learning",
+    "info-nce": "info-nce-pytorch",
+}
+
+
+def direct_loss(queries, positives, keys):
+    """MoCo's formulation: all logits side by side, then cross-entropy."""
+    queries, positives = F.normalize(queries, dim=1), F.normalize(positives, dim=1)
+    own = (queries * positives).sum(dim=1, keepdim=True)
+    logits = torch.cat([own, queries @ keys.t()], dim=1) / TAU
+    return F.cross_entropy(logits, torch.zeros(len(queries), dtype=torch.long))
+
+
+def direct_views(first, second):
+    """SimCLR's formulation: the matrix of all similarities without its diagonal."""
+    both = F.normalize(torch.cat([first, second]), dim=1)
+    logits = both @ both.t() / TAU
+    logits = logits.masked_fill(torch.eye(len(both), dtype=torch.bool), -torch.inf)
+    return F.cross_entropy(logits, torch.arange(len(both)).roll(len(first)))
+
+
+def products_alone(queries, keys, products, chunk):
+    """The floor: the matrix products that no way of computing the loss can do without."""
+    pulls, gradient = torch.zeros_like(queries), torch.empty_like(keys)
+    for start in range(0, len(keys), chunk):
+        part = keys[start : start + chunk]
+        weights = queries @ part.t()
+        pulls.addmm_(weights, part)
+        if products == 4:
+            torch.mm(weights.t(), queries, out=gradient[start : start + chunk])
+            torch.mm(queries, part.t(), out=weights)
+
+
+def contender(name: str, case: str, k: int) -> Callable[[], object]:
+    """One forward and backward of one contender as a call without arguments."""
+    torch.manual_seed(0)
+    if case == "views":
+        first, second = (torch.randn(k, D, requires_grad=True) for _ in range(2))
+        return stepping(views_loss(name), first, second)
+    queries = torch.randn(N, D, requires_grad=True)
+    positives = torch.randn(N, D, requires_grad=case == "keys")
+    keys = F.normalize(torch.randn(k, D), dim=1).requires_grad_(case == "keys")
+    if name == "floor":
+        sizes = [size for size in (256, 512, 1024, 2048, 4096, 65536) if size <= max(k, 256)]
+        products = 4 if case == "keys" else 2
+        q, pool = queries.detach(), keys.detach()
+        calls = {c: (lambda c=c: products_alone(q, pool, products, c)) for c in sizes}
+        return calls[min(sizes, key=lambda c: best_seconds(calls[c], budget=0.3))]
+    if name == "lightly":
+        from lightly.loss import NTXentLoss
+
+        loss = NTXentLoss(temperature=TAU, memory_bank_size=(k, D))
+        return stepping(loss, queries, positives)
+    return stepping(pool_loss(name, k), queries, positives, keys)
+
+
+def stepping(loss, *leaves) -> Callable[[], object]:
+    def step():
+        for leaf in leaves:
+            leaf.grad = None
+        loss(*leaves).backward()
+
+    return step
+
+
+def views_loss(name: str):
+    if name == "ours":
+        import eqco
+
+        return eqco.NTXentLoss(temperature=TAU, alpha=ALPHA)
+    if name == "lightly":
+        from lightly.loss import NTXentLoss
+
+        return NTXentLoss(temperature=TAU)
+    if name == "metric-learning":
+        from pytorch_metric_learning import losses
+
+        return losses.SelfSupervisedLoss(losses.NTXentLoss(temperature=TAU))
+    return torch.compile(direct_views) if name == "compiled" else direct_views
+
+
+def pool_loss(name: str, k: int):
+    if name == "ours":
+        import eqco
+
+        return eqco.EqCoLoss(temperature=TAU, alpha=ALPHA)
+    if name == "info-nce":
+        from info_nce import InfoNCE
+
+        return InfoNCE(temperature=TAU)
+    if name == "metric-learning":
+        from pytorch_metric_learning.losses import NTXentLoss
+
+        loss = NTXentLoss(temperature=TAU)
+        own, others = torch.arange(N), N + torch.arange(k)
+
+        def with_labels(queries, positives, keys):
+            reference, labels = torch.cat([positives, keys]), torch.cat([own, others])
+            return loss(queries, own, ref_emb=reference, ref_labels=labels)
+
+        return with_labels
+    return torch.compile(direct_loss) if name == "compiled" else direct_loss
+
+
+def child(question: dict) -> dict:
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_LIMIT, MEMORY_LIMIT))
+    # what libraries set up at their first call is not what is measured, nor is compiling
+    warm = "cross-entropy" if question["contender"] == "compiled" else question["contender"]
+    contender(warm, question["case"], 256)()
+    step = contender(question["contender"], question["case"], question["k"])
+    if question["contender"] == "compiled":
+        step()
+    memory = peak_extra_bytes(step)
+    return {"seconds": best_seconds(step), "bytes": memory}
+
+
+def measure(cases: dict[str, list[int]], rounds: int) -> dict[str, float]:
+    """All figures, flat: `case/K/contender/seconds` and `…/bytes`; what failed is left out."""
+    found: dict[str, float] = {}
+    for case, ks in cases.items():
+        for k in ks:
+            broken: set[str] = set()
+            for turn in range(rounds):
+                for name in CONTENDERS[case]:
+                    if name in broken:
+                        continue
+                    place = f"{case}/{k}/{name}"
+                    question = {"case": case, "k": k, "contender": name}
+                    answer = in_own_process(__file__, question)
+                    if "error" in answer:
+                        print(f"  {place}: {answer['error']}", file=sys.stderr)
+                        broken.add(name)
+                        continue
+                    if answer["seconds"] > SLOW:
+                        broken.add(name)  # one round tells
+                    for what in ("seconds", "bytes"):
+                        key = f"{place}/{what}"
+                        found[key] = min(found.get(key, float("inf")), answer[what])
+                print(f"  {case} K={k} round {turn + 1}/{rounds}", file=sys.stderr)
+    return found
+
+
+def show(found: dict[str, float], cases: dict[str, list[int]]) -> None:
+    for case, ks in cases.items():
+        names = CONTENDERS[case]
+        title = {"queue": "gradient to queries", "keys": "gradient to queries and keys",
+                 "views": "SimCLR, two views (first column: N)"}[case]  # fmt: skip
+        for what, unit, scale in (("seconds", "ms", 1e3), ("bytes", "MB", 1e-6)):
+            print(f"\n{title}: {'forward + backward' if unit == 'ms' else 'extra memory'}, {unit}")
+            print(f"{'K':>8}" + "".join(f"{name:>17}" for name in names))
+            for k in ks:
+                cells = []
+                ours = found.get(f"{case}/{k}/ours/{what}")
+                for name in names:
+                    value = found.get(f"{case}/{k}/{name}/{what}")
+                    if value is None or ours is None:
+                        cells.append(f"{'–':>17}")
+                        continue
+                    ratio = f"({value / ours:.2f}×)" if ours > 0 and name != "ours" else ""
+                    cells.append(f"{value * scale:>9.2f} {ratio:>7}")
+                print(f"{k:>8}" + "".join(cells))
+    print("\n(×: that figure over ours; above 1 ours is better. – : failed or over 10 GiB.)")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--record", action="store_true")
+    parser.add_argument("--child")
+    options = parser.parse_args()
+    if options.child:
+        print(json.dumps(child(json.loads(options.child))))
+        return
+    largest = [] if options.quick else [262144]
+    cases = {
+        "queue": [16, 256, 4096, 65536, *largest],
+        "keys": [256, 4096, 65536, *largest],
+        "views": [256] if options.quick else [256, 1024],
+    }
+    start = time.time()
+    rounds = 1 if options.quick else 3
+    found = measure(cases, rounds)
+    show(found, cases)
+    if options.record:
+        from eqco.runtime.records import Record, code_version, hardware
+
+        recipe = {"num_queries": N, "dim": D, "cases": cases, "rounds": rounds,
+                  "peers": {p: metadata.version(p) for p in PEERS.values()}}  # fmt: skip
+        record = Record(
+            experiment="bench-loss", profile="desk", recipe=recipe, seed=0, metrics=found,
+            code=code_version(), hardware=hardware(), seconds=time.time() - start,
+        )  # fmt: skip
+        print(record.write(Path(__file__).parent.parent / "results"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+"""Time and memory of one call, and the same in a process of its own."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+
+def best_seconds(call: Callable[[], object], *, budget: float = 1.0, least: int = 3) -> float:
+    """Shortest of as many calls as fit the budget, after one that is not counted."""
+    call()
+    times: list[float] = []
+    while len(times) < least or (sum(times) < budget and len(times) < 200):
+        start = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def peak_extra_bytes(call: Callable[[], object]) -> int:
+    """How far one call raises the process's resident memory above what it holds before (Linux)."""
+    Path("/proc/self/clear_refs").write_text("5")
+    before = resident("VmRSS")
+    call()
+    return max(0, resident("VmHWM") - before)
+
+
+def resident(field: str) -> int:
+    """A line of /proc/self/status, in bytes."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(field + ":"):
+            return int(line.split()[1]) * 1024
+    raise KeyError(field)
+
+
+def in_own_process(script: str, question: dict[str, Any], timeout: float = 600) -> dict[str, Any]:
+    """Ask `script --child QUESTION` for one JSON line; an `error` entry says why there is none."""
+    command = [sys.executable, script, "--child", json.dumps(question)]
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
+    if answer.returncode:
+        last = answer.stderr.strip().splitlines()[-1:] or [f"exit code {answer.returncode}"]
+        return {"error": last[0][:200]}
+    return json.loads(answer.stdout.strip().splitlines()[-1])
