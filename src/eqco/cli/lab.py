@@ -10,6 +10,7 @@ from rich.console import Console
 from eqco.cli.progress import progress_bar
 from eqco.lab import measure, named_estimators
 from eqco.report.lab import print_readings
+from eqco.runtime.errors import InputError
 
 
 def run(
@@ -43,6 +44,9 @@ def run(
         seeds: one measurement for each.
         json_output: print the readings as JSON instead of a table.
     """
+    for name, given in (("seeds", seeds), ("pairs", pairs)):
+        if not given:
+            raise InputError(f"no {name} given; name at least one.")
     console = Console(stderr=json_output)
     chosen = named_estimators([*estimators], alpha)
     total = len(seeds) * len(pairs) * (steps + repeats)

@@ -1,0 +1,104 @@
+"""An experiment resumes from its records, run by run, and refuses what it does not have."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from eqco.experiments.catalog import EXPERIMENTS, find_experiment
+from eqco.experiments.experiment import Comparison, Experiment, Outcome, missing_runs, reproduce
+from eqco.runtime.errors import InputError
+
+
+def counting_experiment(done):
+    """Three runs that note when they are done."""
+
+    def run(recipe, seed, advance):
+        done.append((recipe["size"], seed))
+        advance(recipe["size"])
+        return Outcome(metrics={"size": float(recipe["size"])})
+
+    return Experiment(
+        name="counted",
+        title="",
+        profiles={"smoke": [{"size": 1}, {"size": 2}, {"size": 3}]},
+        seeds={"smoke": (0,)},
+        size=lambda recipe: recipe["size"],
+        run=run,
+        compare=lambda records: [],
+    )
+
+
+def test_a_run_whose_record_exists_is_skipped(tmp_path):
+    done = []
+    experiment = counting_experiment(done)
+    first = reproduce(experiment, "smoke", [0], tmp_path)
+    again = reproduce(experiment, "smoke", [0], tmp_path)
+    assert done == [(1, 0), (2, 0), (3, 0)]
+    assert again == first
+
+
+def test_only_what_is_missing_is_run(tmp_path):
+    done, steps = [], []
+    experiment = counting_experiment(done)
+    records = reproduce(experiment, "smoke", [0], tmp_path)
+    records[1].path(tmp_path).unlink()
+    done.clear()
+    assert missing_runs(experiment, "smoke", [0, 1], tmp_path)[0] == ({"size": 2}, 0)
+    reproduce(experiment, "smoke", [0, 1], tmp_path, steps.append)
+    assert done == [(2, 0), (1, 1), (2, 1), (3, 1)]
+    assert steps == [2, 1, 2, 3]
+
+
+def test_a_run_that_was_stopped_leaves_the_finished_ones(tmp_path):
+    done = []
+    experiment = counting_experiment(done)
+
+    def stopping(recipe, seed, advance):
+        if recipe["size"] == 3:
+            raise KeyboardInterrupt
+        return experiment.run(recipe, seed, advance)
+
+    with pytest.raises(KeyboardInterrupt):
+        reproduce(replace(experiment, run=stopping), "smoke", [0], tmp_path)
+    assert missing_runs(experiment, "smoke", [0], tmp_path) == [({"size": 3}, 0)]
+
+
+def test_a_changed_recipe_is_run_again(tmp_path):
+    done = []
+    experiment = counting_experiment(done)
+    reproduce(experiment, "smoke", [0], tmp_path)
+    changed = replace(experiment, profiles={"smoke": [{"size": 1, "alpha": 2}]})
+    reproduce(changed, "smoke", [0], tmp_path)
+    assert done[-1] == (1, 0)
+    assert len(done) == 4
+
+
+def test_names_and_profiles_that_do_not_exist_are_answered_with_those_that_do():
+    with pytest.raises(InputError, match=r"no experiment 'tab55'. There are: .*tab5"):
+        find_experiment("tab55")
+    with pytest.raises(InputError, match=r"tab5 has no profile 'full'. There are: smoke, desk, pa"):
+        find_experiment("tab5").recipes("full")
+
+
+def test_no_seeds_is_refused(tmp_path):
+    with pytest.raises(InputError, match="no seeds given"):
+        reproduce(find_experiment("tab5"), "smoke", [], tmp_path)
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_experiment_runs_its_smoke_profile(name, tmp_path):
+    experiment = find_experiment(name)
+    done = []
+    records = reproduce(experiment, "smoke", experiment.seeds["smoke"], tmp_path, done.append)
+    assert sum(done) == sum(map(experiment.size, experiment.recipes("smoke")))
+    assert experiment.compare(records)
+    assert experiment.name == name
+    for record in records:
+        text = record.path(tmp_path).read_text()
+        json.loads(text, parse_constant=lambda constant: pytest.fail(f"{constant} in a record"))
+
+
+def test_a_comparison_shows_mean_spread_and_difference():
+    cell = Comparison(row="", column="", values=(1.0, 2.0, 1.5), published=1.25)
+    assert (cell.mean, cell.spread, cell.difference) == (1.5, 1.0, 0.25)

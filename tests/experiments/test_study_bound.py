@@ -1,0 +1,83 @@
+"""The study agrees with theory: below the truth at α = K, above it later, the limit never."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from eqco.experiments.study_bound import STUDY_BOUND, excess_at
+from eqco.runtime.records import read_records
+from eqco.theory import gaussian_correlation, largest_overshoot, optimal_gaussian_bound
+
+RESULTS = Path(__file__).parents[2] / "results"
+
+
+@pytest.fixture(scope="module")
+def outcome():
+    recipe = {**STUDY_BOUND.recipes("smoke")[0], "queries": 2000}
+    return recipe, STUDY_BOUND.run(recipe, 0, lambda count: None)
+
+
+def test_at_alpha_equal_to_k_the_value_is_below_the_truth(outcome):
+    recipe, found = outcome
+    for num_negatives in recipe["negatives"]:
+        row = found.curves["excess"][str(num_negatives)]
+        assert row[recipe["alphas"].index(num_negatives)] < 0
+
+
+def test_below_alpha_equal_to_k_nothing_is_shown(outcome):
+    recipe, found = outcome
+    for num_negatives in recipe["negatives"]:
+        shown = zip(recipe["alphas"], found.curves["excess"][str(num_negatives)], strict=True)
+        assert all((value is None) == (alpha < num_negatives) for alpha, value in shown)
+
+
+def test_the_excess_stays_within_the_largest_overshoot_and_grows_with_alpha(outcome):
+    recipe, found = outcome
+    for num_negatives in recipe["negatives"]:
+        shown = [
+            (alpha, value)
+            for alpha, value in zip(
+                recipe["alphas"], found.curves["excess"][str(num_negatives)], strict=True
+            )
+            if value is not None
+        ]
+        values = [value for _, value in shown]
+        assert values == sorted(values)
+        assert all(value <= largest_overshoot(alpha, num_negatives) for alpha, value in shown)
+
+
+def test_more_negatives_reach_the_truth_later_and_the_limit_never(outcome):
+    recipe, found = outcome
+    reached = [found.metrics[f"alpha at the truth, K={k}"] for k in recipe["negatives"]]
+    assert reached == sorted(reached)
+    assert reached[0] > 2
+    assert max(found.curves["limit"]) < 0
+
+
+def test_excess_agrees_with_the_theorys_own_average(outcome):
+    recipe, found = outcome
+    correlation = gaussian_correlation(2.0, dim=20)
+    generator = torch.Generator().manual_seed(1)
+    value = optimal_gaussian_bound(correlation, 20, num_negatives=4, alpha=512, generator=generator)
+    ours = 2.0 + found.curves["excess"]["4"][recipe["alphas"].index(512)]
+    assert abs(ours - float(value)) < 0.08
+
+
+def test_regression_removes_what_the_sample_mean_is_off_by():
+    """With the mean of the positives shifted and α huge, f̂ is the positive: the truth exactly."""
+    generator = torch.Generator().manual_seed(0)
+    positive = 2.3 + 0.1 * torch.randn(50, dtype=torch.float64, generator=generator)
+    excess = excess_at(1e15, positive, torch.zeros_like(positive), truth=2.0)
+    assert abs(excess) < 1e-9
+
+
+def test_committed_records_cover_k_2_to_512_and_alpha_to_65536():
+    records = read_records(RESULTS, "study-bound", "desk")
+    if not records:
+        pytest.skip("no records of the study here")
+    assert sorted(record.recipe["information"] for record in records) == [2.0, 6.0, 10.0]
+    for record in records:
+        assert (record.recipe["negatives"][0], record.recipe["negatives"][-1]) == (2, 512)
+        assert record.recipe["alphas"][-1] == 65536
+        assert len(record.metrics) >= 8

@@ -1,0 +1,91 @@
+"""Table 5 from records: ours beside the paper's, and what is committed keeps its promise."""
+
+from pathlib import Path
+
+import pytest
+
+from eqco.experiments.experiment import Comparison, reproduce
+from eqco.experiments.published import PUBLISHED
+from eqco.experiments.tab5 import TAB5, metric_name, steadiness
+from eqco.runtime.records import Record, read_records
+
+RESULTS = Path(__file__).parents[2] / "results"
+
+
+def record(pairs, seed, values):
+    """A record of one K with information 2 only."""
+    keys = [metric_name("infonce", 2.0), metric_name("eqco", 2.0)]
+    return Record(
+        experiment="tab5",
+        profile="paper",
+        recipe={"pairs": pairs, "information": [2.0], "estimators": ["infonce", "eqco"]},
+        seed=seed,
+        metrics=dict(zip(keys, values, strict=True)),
+        curves={"kind": dict(zip(keys, ["bound", "estimate"], strict=True))},
+        code="",
+        hardware={},
+        seconds=0.0,
+    )
+
+
+def test_cells_hold_every_seed_and_the_papers_number():
+    records = [record(64, 1, (1.5, 1.8)), record(128, 0, (1.8, 1.9)), record(64, 0, (1.7, 2.0))]
+    cells = {(cell.row, cell.column): cell for cell in TAB5.compare(records)}
+    cell = cells["eqco, information 2", "K=64"]
+    assert cell.values == (2.0, 1.8)
+    assert cell.published == PUBLISHED["tab5"].numbers[2.0, "eqco", 64] == 1.9
+    assert cell.kind == "estimate"
+    assert cells["infonce, information 2", "K=128"].kind == "bound"
+
+
+def test_steadiness_is_the_range_over_k_of_each_seed():
+    cells = [
+        Comparison(row="eqco, information 2", column="K=64", values=(1.0, 2.0), published=1.5),
+        Comparison(row="eqco, information 2", column="K=128", values=(1.5, 2.25), published=1.75),
+    ]
+    (row,) = steadiness(cells)
+    assert (row.row, row.column, row.values) == ("information 2", "eqco", (0.5, 0.25))
+
+
+def test_published_table_5_is_whole():
+    numbers = PUBLISHED["tab5"].numbers
+    assert len(numbers) == 40
+    for (truth, estimator, pairs), number in numbers.items():
+        assert number <= truth
+        assert (truth, "eqco" if estimator == "infonce" else "infonce", pairs) in numbers
+
+
+def committed():
+    """The records of the published setting, or a skip outside a checkout."""
+    records = read_records(RESULTS, "tab5", "paper")
+    if not records:
+        pytest.skip("no records of Table 5 here")
+    return records
+
+
+def test_committed_records_cover_the_table_with_three_seeds():
+    records = committed()
+    found = {(record.recipe["pairs"], record.seed) for record in records}
+    assert found == {(pairs, seed) for pairs in (64, 128, 256, 512) for seed in (0, 1, 2)}
+    assert all(record.recipe in TAB5.recipes("paper") for record in records)
+
+
+def test_committed_numbers_are_within_the_promised_distance_of_the_papers():
+    cells = TAB5.compare(committed())
+    assert len(cells) == 40
+    for cell in cells:
+        assert cell.difference is not None
+        assert abs(cell.difference) <= 0.15, cell
+
+
+def test_committed_eqco_is_steadier_than_infonce_in_every_row():
+    ranges = {(cell.row, cell.column): cell.mean for cell in steadiness(TAB5.compare(committed()))}
+    for truth in (2, 4, 6, 8, 10):
+        row = f"information {truth}"
+        assert ranges[row, "eqco"] < ranges[row, "infonce"] / 2
+
+
+def test_a_run_is_bit_equal_when_repeated(tmp_path):
+    first = reproduce(TAB5, "smoke", [7], tmp_path / "first")
+    second = reproduce(TAB5, "smoke", [7], tmp_path / "second")
+    assert [r.metrics for r in first] == [r.metrics for r in second]

@@ -1,0 +1,68 @@
+"""Tables and pictures from records: every f̂ is labelled, every picture is a picture."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from eqco.experiments.catalog import find_experiment
+from eqco.experiments.experiment import Comparison, reproduce
+from eqco.lab import EqCo, InfoNCE, measure
+from eqco.report.catalog import PLOTS
+from eqco.report.lab import readings_table
+from eqco.report.page import write_summary
+from eqco.report.tables import comparison_table, largest_difference
+
+CELLS = [
+    Comparison(row="eqco", column="K=64", values=(1.0, 1.5), published=1.5, kind="estimate"),
+    Comparison(row="eqco", column="K=512", values=(1.0, 1.0), published=0.9, kind="bound"),
+    Comparison(row="infonce", column="K=64", values=(0.5,), kind="bound"),
+]
+
+
+def test_a_table_has_a_line_for_each_row_and_a_gap_where_nothing_was_measured():
+    header, lines = comparison_table(CELLS)
+    assert header == ["", "f̂ is", "K=64", "K=512"]
+    assert lines[0] == [
+        "eqco",
+        "estimate / bound",
+        "1.25 ±0.25 (1.5, -0.25)",
+        "1.00 ±0.00 (0.9, +0.10)",
+    ]
+    assert lines[1] == ["infonce", "bound", "0.50", "–"]
+
+
+def test_the_largest_difference_is_a_distance():
+    assert largest_difference(CELLS) == 0.25
+    assert largest_difference(CELLS[2:]) is None
+
+
+@pytest.mark.parametrize("name", PLOTS)
+def test_a_summary_is_a_table_and_a_picture(name, tmp_path):
+    experiment = find_experiment(name)
+    records = reproduce(experiment, "smoke", [0], tmp_path)
+    console = Console(record=True, width=120, file=io.StringIO())
+    page, picture = write_summary(console, experiment, records, tmp_path, plot=PLOTS[name])
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    text = page.read_text()
+    for cell in experiment.compare(records):
+        assert f"| {cell.row} |" in text
+        assert cell.kind in text
+    assert "Profile smoke, seeds 0" in text
+    assert experiment.title in console.export_text()
+
+
+def test_readings_of_several_seeds_are_averaged_and_labelled():
+    quick = {"dim": 4, "hidden_size": 8, "output_size": 4, "steps": 5, "repeats": 5}
+    readings = [
+        reading
+        for seed in (0, 1)
+        for reading in measure([1.0], 4, [InfoNCE(), EqCo(64)], seed=seed, **quick)
+    ]
+    header, lines = readings_table(readings)
+    assert "half the spread over seeds" in header[4]
+    assert [line[2] for line in lines] == ["infonce", "eqco"]
+    assert lines[0][5] == "a bound"
+    assert lines[1][5] == "an estimate, at most 2.8 above"  # log(65/4)
+    mean = (readings[0].value + readings[2].value) / 2
+    assert lines[0][4].startswith(f"{mean:.3f} ±")
