@@ -14,7 +14,7 @@ __all__ = ["plot_study_bound"]
 def plot_study_bound(records: Sequence[Record], path: Path) -> Path:
     """Draw the records of one profile, one panel for each true value; the first seed of each."""
     chosen = {record.recipe["information"]: record for record in reversed(list(records))}
-    figure, axes = panels(len(chosen), width=3.7, height=3.9, sharey=True)
+    figure, axes = panels(len(chosen), width=3.7, height=3.9)
     for panel, (truth, record) in zip(axes, sorted(chosen.items()), strict=True):
         alphas, ks = record.recipe["alphas"], record.recipe["negatives"]
         shades = matplotlib.colormaps["viridis"].resampled(len(ks) + 1)
@@ -35,15 +35,28 @@ def plot_study_bound(records: Sequence[Record], path: Path) -> Path:
         panel.set_xticks([2**power for power in (1, 4, 7, 10, 13, 16)])
         panel.set_title(f"truth {truth:g} nats", fontsize=10, color=INK)
         panel.set_xlabel("α", fontsize=9, color=INK)
-        panel.text(2.2, 0.12, "above the truth", fontsize=7.5, color="#c44e52")
-    lowest = min(min(record.curves["limit"]) for record in chosen.values())
-    highest = max(e for r in chosen.values() for e in r.curves["excess"][str(ks[0])] if e)
-    axes[0].set_ylim(lowest - 0.3, highest + 0.4)
+        low, high = min(record.curves["limit"]), record.curves["excess"][str(ks[0])][-1]
+        panel.set_ylim(low - 0.05 * (high - low), high + 0.15 * (high - low))
+        panel.text(
+            0.03,
+            0.97,
+            "above the truth",
+            transform=panel.transAxes,
+            va="top",
+            fontsize=8,
+            color="#c44e52",
+        )
     axes[0].set_ylabel("f̂ − truth (nats), best critic", fontsize=9, color=INK)
     axes[0].plot([], [], "o", color=INK, markersize=4, label="α = K: last guaranteed bound")
     axes[0].plot([], [], "|", color=INK, markersize=11, mew=1.8, label="f̂ reaches the truth")
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(
-        handles, labels, loc="outside right center", fontsize=8, frameon=False, labelspacing=0.5
+        handles,
+        labels,
+        loc="outside right center",
+        title="K negatives per query",
+        title_fontsize=8,
+        fontsize=8,
+        frameon=False,
     )
     return save(figure, path)

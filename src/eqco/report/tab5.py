@@ -29,7 +29,8 @@ def plot_tab5(records: Sequence[Record], path: Path) -> Path:
         panel.set_title(f"truth {truth:g} nats", fontsize=10, color=INK)
         panel.set_xticks(range(len(pairs)), [str(count) for count in pairs])
         panel.margins(x=0.12)
-        panel.set_ylim(bottom=panel.get_ylim()[0] - 0.1, top=truth + 0.12 * max(1, truth / 4))
+        low = panel.get_ylim()[0]
+        panel.set_ylim(low - 0.03 * (truth - low), truth + 0.08 * (truth - low))
     axes[0].set_ylabel("f̂ (nats)", fontsize=9, color=INK)
     figure.supxlabel("K, pairs per batch (K − 1 negatives per query)", fontsize=9, color=INK)
     seeds = len({record.seed for record in records})
