@@ -7,6 +7,7 @@ the options and whose docstring is the help text. Only the chosen command is imp
 
 import difflib
 import importlib
+import inspect
 import sys
 from collections.abc import Sequence
 
@@ -78,8 +79,14 @@ def dispatch(name: str, arguments: Sequence[str]) -> int:
     import tyro
 
     run = importlib.import_module(f"eqco.cli.{name}").run
-    tyro.cli(run, args=arguments, prog=f"eqco {name}", description=run.__doc__)
+    tyro.cli(run, args=arguments, prog=f"eqco {name}", description=help_text(run.__doc__))
     return 0
+
+
+def help_text(docstring: str) -> str:
+    """A command's docstring without its `Args:`, which the options show themselves."""
+    parts = inspect.cleandoc(docstring).split("\n\n")
+    return "\n\n".join(part.rstrip() for part in parts if not part.startswith("Args:"))
 
 
 def refuse(message: str) -> int:

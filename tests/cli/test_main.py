@@ -1,0 +1,96 @@
+"""The command line: help, unknown commands, missing extras, exit codes."""
+
+import subprocess
+import sys
+
+import pytest
+
+import eqco
+from eqco.cli import main as cli
+from eqco.cli.main import COMMANDS, main
+
+
+def test_help_lists_every_command(capsys):
+    assert main(["--help"]) == 0
+    text = capsys.readouterr().out
+    assert all(f"  {name} " in text for name in COMMANDS)
+
+
+def test_no_command_is_an_error_that_shows_the_help(capsys):
+    assert main([]) == 2
+    assert "commands:" in capsys.readouterr().out
+
+
+def test_version(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.strip() == f"eqco {eqco.__version__}"
+
+
+def test_an_unknown_command_is_answered_with_the_nearest(capsys):
+    assert main(["dmo"]) == 2
+    assert "there is no command 'dmo'. Did you mean 'demo'?" in capsys.readouterr().err
+    assert main(["xyzzy"]) == 2
+    assert "There are: demo" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_itself(name, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main([name, "--help"])
+    assert stop.value.code == 0
+    text = capsys.readouterr().out
+    assert f"usage: eqco {name}" in text
+    assert "Examples:" in text
+    assert "Args:" not in text
+
+
+def test_an_unknown_option_is_an_error(capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["demo", "--outt", "x"])
+    assert stop.value.code == 2
+    assert "--out" in capsys.readouterr().err
+
+
+def test_what_the_user_can_mend_is_told_without_traceback(capsys, monkeypatch):
+    def refuse(name, rest):
+        raise cli.InputError("pairs=1; at least 2")
+
+    monkeypatch.setattr(cli, "dispatch", refuse)
+    assert main(["demo"]) == 2
+    assert capsys.readouterr().err == "eqco: pairs=1; at least 2\n"
+
+
+def test_ctrl_c_says_so(capsys, monkeypatch):
+    def interrupt(name, rest):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "dispatch", interrupt)
+    assert main(["demo"]) == 130
+    assert capsys.readouterr().err == "eqco: stopped\n"
+
+
+BLOCKED = """
+import sys
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {"tyro", "rich", "matplotlib", "torchvision", "numpy", "PIL"}:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Blocker())
+from eqco.cli.main import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_without_the_extras_the_install_line_is_printed():
+    command = [sys.executable, "-c", BLOCKED, "demo"]
+    answer = subprocess.run(command, capture_output=True, text=True)
+    assert answer.returncode == 2
+    assert 'pip install "eqco[train]"' in answer.stderr
+    assert "Traceback" not in answer.stderr
+    help_answer = subprocess.run([*command[:-1], "--help"], capture_output=True, text=True)
+    assert help_answer.returncode == 0
+
+
+def test_python_m_eqco_is_the_same_command():
+    answer = subprocess.run([sys.executable, "-m", "eqco", "--version"], capture_output=True)
+    assert answer.stdout.decode().strip() == f"eqco {eqco.__version__}"
