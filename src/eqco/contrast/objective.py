@@ -139,7 +139,9 @@ def loss_per_query(
 
 @dataclass(frozen=True, kw_only=True)
 class Objective:
-    """A step's loss from its contrasts: the one place where temperature, margin and α are applied.
+    """A step's loss from its contrasts (Eq. 8 over the queries of this process).
+
+    The one place where temperature, margin and α are applied.
 
     Args:
         temperature: τ.
@@ -158,7 +160,7 @@ class Objective:
         check_setting(self.temperature, self.alpha, None, "cosine", "mean")
 
     def __call__(self, contrasts: Sequence[Contrast]) -> Tensor:
-        """Weighted sum of the mean losses (Eq. 8 over the queries of this process)."""
+        """Weighted sum of the mean losses."""
         losses = [
             contrast.weight
             * contrastive_loss(
