@@ -1,0 +1,57 @@
+"""MoCo v1 and v2: negatives from a memory of keys."""
+
+from torch import Tensor
+
+from eqco.contrast import Contrast, KeyQueue
+from eqco.data import Views
+from eqco.encoders import Encoder, update_momentum
+from eqco.methods.base import KeyEncoder, Method, StepOutput
+
+__all__ = ["MoCo"]
+
+
+class MoCo(Method):
+    """The momentum encoder's keys of earlier batches are the negatives.
+
+    v1 and v2 differ in head, augmentation, temperature and schedule, which are the recipe's.
+
+    Args:
+        encoder: the query encoder.
+        queue: the memory; its capacity is K. With K below the batch it holds K random keys of the
+            previous batch.
+        ema_decay: β of Eq. 16.
+        shuffle: shuffling BN, on in the published setting.
+        seed: of the shuffling.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        *,
+        queue: KeyQueue,
+        ema_decay: float = 0.999,
+        shuffle: bool = True,
+        seed: int = 0,
+    ):
+        super().__init__()
+        self.encoder = encoder
+        self.key_encoder = KeyEncoder(encoder, shuffle=shuffle, seed=seed)
+        self.queue = queue
+        self.ema_decay = ema_decay
+
+    def forward(self, views: Views, step: int) -> StepOutput:
+        """One contrast: queries against their keys and the memory."""
+        queries = self.encoder(views.first)
+        keys = self.key_encoder(views.second, step)
+        return StepOutput([Contrast(queries, keys, self.queue.negatives())], keys)
+
+    def after_step(self, fresh_keys: Tensor | None) -> None:
+        """Move the key encoder, then remember the keys: never before the loss."""
+        update_momentum(self.key_encoder.network, self.encoder, self.ema_decay)
+        if fresh_keys is not None:
+            self.queue.remember(fresh_keys)
+
+    def warm_up_memory(self, views: Views) -> None:
+        """Fill the empty memory with the keys of one batch."""
+        if self.queue.filled == 0:
+            self.queue.remember(self.key_encoder(views.second, 0))

@@ -1,0 +1,58 @@
+"""SimCLR: both views ask and both answer, and keys carry gradient."""
+
+from torch import Tensor
+
+from eqco.contrast import Contrast
+from eqco.data import Views
+from eqco.encoders import Encoder
+from eqco.methods.base import Method, StepOutput, batch_negatives
+
+__all__ = ["SimCLR"]
+
+
+class SimCLR(Method):
+    """Two contrasts, one for each view as queries.
+
+    Args:
+        encoder: the only encoder.
+        num_negatives: K, drawn for each query independently; None: all that the batch offers,
+            2N − 2 with both views as keys, N − 1 with the other view only.
+        shared: one draw for all queries of a contrast.
+        both_views: keys of both views are negatives; otherwise those of the other view only.
+        seed: of the draws.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        *,
+        num_negatives: int | None = None,
+        shared: bool = False,
+        both_views: bool = True,
+        seed: int = 0,
+    ):
+        super().__init__()
+        self.encoder = encoder
+        self.num_negatives = num_negatives
+        self.shared = shared
+        self.both_views = both_views
+        self.seed = seed
+
+    def forward(self, views: Views, step: int) -> StepOutput:
+        """Two contrasts of equal weight; the margin applies in both directions."""
+        first, second = self.encoder(views.first), self.encoder(views.second)
+        contrasts = []
+        for direction, (queries, positives) in enumerate(((first, second), (second, first))):
+            keys = (positives, queries) if self.both_views else (positives,)
+            negatives = batch_negatives(
+                *keys,
+                count=self.num_negatives,
+                shared=self.shared,
+                seed=self.seed,
+                draw=2 * step + direction,
+            )
+            contrasts.append(Contrast(queries, positives, negatives, weight=0.5))
+        return StepOutput(contrasts)
+
+    def after_step(self, fresh_keys: Tensor | None) -> None:
+        """Nothing to remember: every key is of the current batch."""

@@ -1,0 +1,94 @@
+"""Recipes as JSON and back: nothing lost, unknown names answered with the nearest one."""
+
+import dataclasses
+import difflib
+import json
+import math
+import types
+import typing
+from pathlib import Path
+from typing import Any, Literal, Union
+
+from eqco.recipes.schema import Recipe
+from eqco.runtime.errors import InputError
+
+__all__ = ["read_recipe", "recipe_from_dict", "recipe_to_dict"]
+
+
+def recipe_to_dict(recipe: Recipe) -> dict[str, Any]:
+    """Plain dicts, lists, numbers and strings, as JSON knows them; infinity is "inf".
+
+    >>> recipe_to_dict(Recipe())["objective"]
+    {'temperature': 0.2, 'alpha': None}
+    """
+    plain: dict[str, Any] = plain_value(dataclasses.asdict(recipe))
+    return plain
+
+
+def plain_value(value: Any) -> Any:
+    """One value as JSON knows it."""
+    if isinstance(value, dict):
+        return {name: plain_value(entry) for name, entry in value.items()}
+    if isinstance(value, tuple):
+        return list(value)
+    if isinstance(value, float) and math.isinf(value):
+        return "inf"
+    return value
+
+
+def recipe_from_dict(values: Any) -> Recipe:
+    """A recipe from what `recipe_to_dict` gave, or from a part of it: the rest is default.
+
+    >>> recipe_from_dict({"objective": {"alpha": 256}}).objective.alpha
+    256.0
+    """
+    recipe: Recipe = typed(values, Recipe, "")
+    return recipe
+
+
+def read_recipe(path: Path) -> Recipe:
+    """A recipe from a JSON file."""
+    try:
+        values = json.loads(path.read_text())
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raise InputError(f"{path} is not a recipe: {error}. A recipe is a JSON file.") from error
+    return recipe_from_dict(values)
+
+
+def typed(value: Any, kind: Any, name: str) -> Any:
+    """`value` as the type `kind`, or a refusal in the words of the setting `name`."""
+    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
+        return settings_from(value, kind, name)
+    origin, choices = typing.get_origin(kind), typing.get_args(kind)
+    if origin is Literal:
+        if isinstance(value, str) and value in choices:
+            return value
+        raise InputError(f"{name}={value!r}; there are {', '.join(map(repr, choices))}.")
+    if origin in (Union, types.UnionType):
+        if value is None:
+            return None
+        return typed(value, next(c for c in choices if c is not type(None)), name)
+    if origin is tuple:
+        if not isinstance(value, list | tuple):
+            raise InputError(f"{name}={value!r}; it must be a list of numbers.")
+        return tuple(typed(entry, choices[0], name) for entry in value)
+    if kind is float and (value == "inf" or type(value) in (int, float)):
+        return float(value)
+    if type(value) is kind:
+        return value
+    raise InputError(f"{name}={value!r}; it must be of type {kind.__name__}.")
+
+
+def settings_from(values: Any, kind: type, name: str) -> Any:
+    """One group of settings; an unknown name is an error that names the nearest."""
+    if not isinstance(values, dict):
+        raise InputError(f"{name or 'a recipe'} must be a group of settings, not {values!r}.")
+    hints = typing.get_type_hints(kind)
+    for key in values:
+        if key not in hints:
+            near = difflib.get_close_matches(str(key), hints, n=1)
+            hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(hints)}."
+            where = f" in {name}" if name else ""
+            raise InputError(f"there is no setting {key!r}{where}. {hint}")
+    prefix = f"{name}." if name else ""
+    return kind(**{key: typed(value, hints[key], prefix + key) for key, value in values.items()})

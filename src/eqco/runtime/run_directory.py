@@ -1,0 +1,144 @@
+"""The folder of one training run: what was asked, what was measured, what can be resumed."""
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from eqco.runtime.checkpoints import CheckpointError, read_checkpoint, write_checkpoint
+from eqco.runtime.errors import InputError
+
+__all__ = ["RunDirectory"]
+
+
+class RunDirectory:
+    """Files of a run: recipe, environment, metrics, checkpoints, result.
+
+    Args:
+        path: the folder; made when the run starts.
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.recipe = path / "recipe.json"
+        self.environment = path / "environment.json"
+        self.metrics = path / "metrics.jsonl"
+        self.result = path / "result.json"
+        self.checkpoints = path / "checkpoints"
+        self.last = self.checkpoints / "last.pt"
+        self.previous = self.checkpoints / "previous.pt"
+
+    def start(self, recipe: dict[str, Any], environment: dict[str, Any]) -> None:
+        """Make the folder of a new run; one that holds a run already is refused."""
+        if self.recipe.exists() or self.metrics.exists() or self.last.exists():
+            raise InputError(
+                f"{self.path} holds a run already. Continue it with --resume {self.path}, or "
+                f"choose another --out."
+            )
+        self.checkpoints.mkdir(parents=True, exist_ok=True)
+        write_json(self.recipe, recipe)
+        write_json(self.environment, environment)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the folder: a second trainer on it is refused."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with open(self.path / "lock", "a+") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                file.seek(0)
+                owner = file.read().strip() or "unknown"
+                raise InputError(
+                    f"{self.path} is in use by another trainer (process {owner}). Wait for it, "
+                    f"stop it, or choose another --out."
+                ) from error
+            file.truncate(0)
+            file.write(str(os.getpid()))
+            file.flush()
+            yield
+
+    def save(self, state: dict[str, Any], *, keep: bool) -> Path:
+        """Write the last checkpoint, keeping the one before; with `keep`, one for good as well."""
+        write_checkpoint(self.last, state, previous=self.previous)
+        if keep:
+            kept = self.checkpoints / f"step-{state['step']:08d}.pt"
+            write_checkpoint(kept, state)
+        return self.last
+
+    def read_recipe(self) -> dict[str, Any]:
+        """The resolved recipe of the run."""
+        recipe: dict[str, Any] = read_json(self.recipe)
+        return recipe
+
+    def load(self, recipe: dict[str, Any], checkpoint: Path | None = None) -> dict[str, Any]:
+        """The state to go on from; a checkpoint of another recipe is refused."""
+        path = checkpoint or self.last
+        state = read_checkpoint(path)
+        if state["recipe"] != recipe:
+            differing = ", ".join(differences(state["recipe"], recipe)) or "its settings"
+            raise CheckpointError(
+                f"{path} was written by another recipe than this run's ({differing} differ). "
+                f"Resume with the old recipe, or choose another --out."
+            )
+        return state
+
+    def append_metrics(self, values: dict[str, Any]) -> None:
+        """Add one line of metrics."""
+        with open(self.metrics, "a") as file:
+            file.write(json.dumps(values) + "\n")
+
+    def read_metrics(self) -> list[dict[str, Any]]:
+        """All lines of metrics."""
+        if not self.metrics.exists():
+            return []
+        return [json.loads(line) for line in self.metrics.read_text().splitlines()]
+
+    def forget_metrics_after(self, step: int) -> None:
+        """Drop the lines that a run stopped after its checkpoint had written; they come anew."""
+        lines = [line for line in whole_lines(self.metrics) if json.loads(line)["step"] <= step]
+        partial = self.metrics.with_suffix(".partial")
+        partial.write_text("".join(line + "\n" for line in lines))
+        os.replace(partial, self.metrics)
+
+
+def whole_lines(path: Path) -> list[str]:
+    """The lines of a file that end; a last one cut off by a stop is not one."""
+    if not path.exists():
+        return []
+    return path.read_text().split("\n")[:-1]
+
+
+def write_json(path: Path, values: Any) -> None:
+    """Write JSON whole or not at all."""
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(values, indent=1) + "\n")
+    os.replace(partial, path)
+
+
+def read_json(path: Path) -> Any:
+    """Read JSON; a missing or damaged file is an error that names it."""
+    try:
+        return json.loads(path.read_text())
+    except FileNotFoundError as error:
+        raise InputError(f"there is no {path}; is {path.parent} a run directory?") from error
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is damaged ({error}).") from error
+
+
+def differences(old: Any, new: Any, name: str = "") -> list[str]:
+    """Names of the settings in which two recipes differ.
+
+    >>> differences({"a": 1, "b": {"c": 2}}, {"a": 1, "b": {"c": 3}})
+    ['b.c']
+    """
+    if isinstance(old, dict) and isinstance(new, dict):
+        found = []
+        for key in [*old, *(k for k in new if k not in old)]:
+            deeper = f"{name}.{key}" if name else str(key)
+            found += differences(old.get(key), new.get(key), deeper)
+        return found
+    return [] if old == new else [name]

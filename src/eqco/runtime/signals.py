@@ -1,0 +1,40 @@
+"""Ctrl-C and SIGTERM as a wish that the training loop grants at the end of a step."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+__all__ = ["StopWish", "stop_on_signals"]
+
+
+class StopWish:
+    """Whether someone asked to stop, and how."""
+
+    def __init__(self) -> None:
+        self.signal: str | None = None
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[StopWish]:
+    """Within this block the first Ctrl-C or SIGTERM is noted; a second Ctrl-C interrupts at once.
+
+    Signals reach the main thread only; elsewhere nothing is noted.
+    """
+    wish = StopWish()
+    if threading.current_thread() is not threading.main_thread():
+        yield wish
+        return
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if wish.signal is not None and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        wish.signal = signal.Signals(number).name
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield wish
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
