@@ -1,0 +1,187 @@
+"""A pipeline applied to a whole batch on the training device."""
+
+import itertools
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from eqco.data.blur import gaussian_blur_, gaussian_taps, needed_radius
+from eqco.data.colour import grayscale_, hue_offsets, hue_round, jitter_, jitter_columns
+from eqco.data.parameters import Parameters, crop_boxes
+from eqco.data.pipelines import Pipeline, blur_radius
+from eqco.data.resize import centre_crop, resized_crop
+from eqco.runtime.errors import InputError
+
+__all__ = ["Augment", "evaluation_view"]
+
+# Pixels (times channels) worked on at once by a CPU, so that the copies stay in its cache.
+CPU_CHUNK = 1 << 18
+NO_HUE = 4  # the round of images without jitter
+
+
+class Augment:
+    """One view of each image, as the drawn parameters say: a function, without state.
+
+    Computes in float32 whatever comes in and goes out, also under autocast.
+    """
+
+    def __init__(self, pipeline: Pipeline, size: int, dtype: torch.dtype = torch.float32):
+        if size < 2:
+            raise InputError(f"size={size}; a view needs at least 2 pixels a side.")
+        self.pipeline = pipeline
+        self.size = size
+        self.dtype = dtype
+
+    def __call__(self, images: Tensor, parameters: Parameters) -> Tensor:
+        """Crop, colours, blur, flip, normalisation.
+
+        Args:
+            images: uint8, or float in [0, 1]; (N, 3, H, W).
+            parameters: the draws of these images.
+
+        Returns:
+            (N, 3, size, size) in `dtype`, on the images' device.
+        """
+        return self._in_chunks(images, parameters, cropped=False)
+
+    def after_crop(self, crops: Tensor, parameters: Parameters) -> Tensor:
+        """Flip, colours, blur and normalisation of images that were cropped elsewhere.
+
+        Args:
+            crops: uint8, or float in [0, 1]; (N, 3, size, size).
+            parameters: the draws of these images.
+        """
+        if crops.shape[2:] != (self.size, self.size):
+            raise InputError(f"crops of {tuple(crops.shape[2:])}; they must be {self.size} square.")
+        return self._in_chunks(crops, parameters, cropped=True)
+
+    @torch.no_grad()
+    def _in_chunks(self, images: Tensor, parameters: Parameters, cropped: bool) -> Tensor:
+        if len(images) != len(parameters):
+            raise InputError(f"{len(images)} images, but parameters for {len(parameters)}.")
+        device = images.device
+        shape = (len(images), 3, self.size, self.size)
+        views = torch.empty(shape, dtype=self.dtype, device=device)
+        chunk = max(3, CPU_CHUNK // (3 * self.size**2)) if device.type == "cpu" else len(images)
+        plan = Plan.of(parameters, self.pipeline, self.size, chunk, device)
+        boxes = crop_boxes(parameters, images.shape[2], images.shape[3], self.pipeline.crop_aspect)
+        boxes = boxes[plan.order].to(device)
+        with torch.autocast(device.type, enabled=False):
+            for first in range(0, len(images), chunk):
+                rows = slice(first, min(first + chunk, len(images)))
+                if cropped:
+                    both = torch.cat([images[rows], images[rows].flip(3)])
+                    place = plan.place[rows] + plan.flipped[rows] * (rows.stop - rows.start)
+                    part = as_float(both.index_select(0, place))
+                else:
+                    part = as_float(images[rows].index_select(0, plan.place[rows]))
+                    part = resized_crop(part, boxes[rows], self.size, plan.flipped[rows])
+                self._colours_(part, plan, rows)
+                self._blur_(part, plan, rows)
+                part.sub_(plan.mean).div_(plan.std)
+                torch.index_select(part.to(self.dtype), 0, plan.back[rows], out=views[rows])
+        return views
+
+    def _colours_(self, views: Tensor, plan: "Plan", rows: slice) -> None:
+        rounds = plan.rounds[rows]
+        gray = torch.tensor(
+            [i for i, asked in enumerate(plan.gray[rows]) if asked], dtype=torch.long
+        )
+        gray = gray.to(views.device)
+        if self.pipeline.grayscale_first:
+            grayscale_(views, gray)
+        jittered = slice(rows.start, rows.stop - rounds.count(NO_HUE))
+        count = jittered.stop - jittered.start
+        if count:
+            columns = plan.columns[:, :, jittered]
+            jitter_(views[:count], rounds[:count], columns, plan.offsets[jittered])
+        if not self.pipeline.grayscale_first:
+            grayscale_(views, gray)
+
+    def _blur_(self, views: Tensor, plan: "Plan", rows: slice) -> None:
+        sigma = plan.sigma[rows]
+        for asked, run in itertools.groupby(range(len(sigma)), lambda i: sigma[i] > 0):
+            places = list(run)
+            first, last = places[0], places[-1] + 1
+            radius = needed_radius(max(sigma[first:last]), blur_radius(self.size))
+            if asked and radius:
+                taps = plan.taps[rows.start + first : rows.start + last, : radius + 1]
+                gaussian_blur_(views[first:last], taps)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The parameters as the operations take them, once for the batch.
+
+    Inside each chunk the images are sorted so that every operation finds its own side by side: by
+    the round in which the hue turns, those without jitter last; in these groups by blur, there and
+    back again, so that the stretches to blur join.
+    """
+
+    order: Tensor  # (N,) number of the image at each place, on the CPU
+    place: Tensor  # (N,) the same inside its chunk
+    back: Tensor  # (N,) inside a chunk, the place of each image
+    flipped: Tensor  # (N,) bool
+    rounds: list[int]
+    gray: list[bool]
+    sigma: list[float]  # 0 for images that are not blurred
+    columns: Tensor  # (3, 4, N, 1, 1, 1)
+    offsets: Tensor  # (N, 3, 1, 1)
+    taps: Tensor  # (N, radius + 1)
+    mean: Tensor  # (3, 1, 1)
+    std: Tensor  # (3, 1, 1)
+
+    @staticmethod
+    def of(
+        parameters: Parameters, pipeline: Pipeline, size: int, chunk: int, device: torch.device
+    ) -> "Plan":
+        """The plan of these parameters for chunks of that many images."""
+        numbers = torch.arange(len(parameters))
+        rounds = torch.where(parameters.jittered, hue_round(parameters.order), NO_HUE)
+        inside = 2 * rounds + (parameters.blurred ^ (rounds % 2 == 1))
+        order = (numbers // chunk * 16 + inside).argsort()
+        sigma = parameters.sigma * parameters.blurred
+        parameters = parameters[order]
+        return Plan(
+            order=order,
+            place=(order % chunk).to(device),
+            back=(order.argsort() % chunk).to(device),
+            flipped=parameters.flipped.to(device),
+            rounds=rounds[order].tolist(),
+            gray=parameters.gray.tolist(),
+            sigma=sigma[order].tolist(),
+            columns=jitter_columns(parameters.order, parameters.factors).to(device),
+            offsets=hue_offsets(parameters.factors[:, 3]).to(device),
+            taps=gaussian_taps(parameters.sigma, blur_radius(size)).to(device),
+            mean=torch.tensor(pipeline.mean, device=device)[:, None, None],
+            std=torch.tensor(pipeline.std, device=device)[:, None, None],
+        )
+
+
+def as_float(images: Tensor) -> Tensor:
+    """Pixels in [0, 1] as float32, a copy."""
+    if images.dtype == torch.uint8:
+        return images.float().div_(255)
+    return images.to(torch.float32, copy=True)
+
+
+@torch.no_grad()
+def evaluation_view(
+    images: Tensor, size: int, pipeline: Pipeline, dtype: torch.dtype = torch.float32
+) -> Tensor:
+    """Resize, centre crop, normalisation: what a frozen encoder is tested on.
+
+    Args:
+        images: uint8, or float in [0, 1]; (N, 3, H, W).
+        size: side of the view; see `resized_sides` for what is cut off.
+        pipeline: whose normalisation to use.
+        dtype: of the result.
+    """
+    mean = torch.tensor(pipeline.mean, device=images.device)[:, None, None]
+    std = torch.tensor(pipeline.std, device=images.device)[:, None, None]
+    with torch.autocast(images.device.type, enabled=False):
+        pixels = as_float(images)
+        if pixels.shape[2:] != (size, size):
+            pixels = centre_crop(pixels, size)
+        return pixels.sub_(mean).div_(std).to(dtype)

@@ -1,0 +1,96 @@
+"""What worker processes do for images on disk: decode once, cut every view out of it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from eqco.data.decoding import UnreadableImageError
+from eqco.data.images import Images
+from eqco.data.parameters import Parameters, crop_boxes
+from eqco.data.resize import resized_sides
+
+__all__ = ["CentreCrops", "Cropped", "RandomCrops", "collate"]
+
+
+@dataclass(frozen=True)
+class Cropped:
+    """One image, cut: or, if it could not be read, what was wrong and which was taken instead."""
+
+    crops: Tensor  # (V, size, size, 3) uint8, one per view; empty if there is none
+    number: int  # of the image that was used
+    unreadable: tuple[UnreadableImageError, ...]
+
+
+class RandomCrops(Dataset):
+    """Item (number, draws of each view) is that image, cut once for each."""
+
+    def __init__(self, images: Images, size: int, aspect: tuple[float, float], skip: bool):
+        self.images = images
+        self.size = size
+        self.aspect = aspect
+        self.skip = skip
+
+    def __getitem__(self, request: tuple[int, Sequence[Parameters]]) -> Cropped:
+        number, draws = request
+        unreadable: list[UnreadableImageError] = []
+        # an unreadable image is replaced by the next readable one, whoever reads it
+        for shift in range(len(self.images) if self.skip else 1):
+            place = (number + shift) % len(self.images)
+            try:
+                image = self.images.read(place)
+            except UnreadableImageError as error:
+                unreadable.append(error)
+                continue
+            crops = torch.stack([self.cut(image, parameters) for parameters in draws])
+            return Cropped(crops, place, tuple(unreadable))
+        return Cropped(torch.empty(0), number, tuple(unreadable))
+
+    def cut(self, image: Image.Image, parameters: Parameters) -> Tensor:
+        """(size, size, 3) as the draws say, flip and colours left for the training device."""
+        box = crop_boxes(parameters, image.height, image.width, self.aspect)[0].tolist()
+        top, left, height, width = box
+        # crop first: Pillow's own box would let pixels from outside the crop into its border
+        part = image.crop((left, top, left + width, top + height))
+        return as_tensor(part.resize((self.size, self.size), Image.Resampling.BILINEAR))
+
+
+class CentreCrops(Dataset):
+    """Item i is image i, resized and cut at its centre for evaluation."""
+
+    def __init__(self, images: Images, size: int):
+        self.images = images
+        self.size = size
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, number: int) -> Cropped:
+        try:
+            image = self.images.read(number)
+        except UnreadableImageError as error:
+            return Cropped(torch.empty(0), number, (error,))
+        height, width = resized_sides(image.height, image.width, self.size)
+        image = image.resize((width, height), Image.Resampling.BILINEAR)
+        left, top = round((width - self.size) / 2), round((height - self.size) / 2)
+        image = image.crop((left, top, left + self.size, top + self.size))
+        return Cropped(as_tensor(image)[None], number, ())
+
+
+def as_tensor(image: Image.Image) -> Tensor:
+    """Pixels of an RGB image, (H, W, 3)."""
+    return torch.from_numpy(np.array(image))
+
+
+def collate(items: Sequence[Cropped]) -> tuple[Tensor, Tensor, tuple[UnreadableImageError, ...]]:
+    """Crops (V, n, 3, size, size) and numbers (n,) of those that could be read, and all errors."""
+    read = [item for item in items if len(item.crops)]
+    errors = tuple(error for item in items for error in item.unreadable)
+    if not read:
+        return torch.empty(0), torch.empty(0, dtype=torch.long), errors
+    crops = torch.stack([item.crops for item in read], dim=1).permute(0, 1, 4, 2, 3)
+    return crops, torch.tensor([item.number for item in read]), errors

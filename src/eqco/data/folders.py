@@ -1,0 +1,208 @@
+"""A folder of images, with splits and classes as its subfolders say."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from eqco.data.decoding import EXTENSIONS, UnreadableImageError
+from eqco.data.images import FileImages, Images, MemoryImages
+from eqco.data.scanning import Check, scan
+from eqco.data.sources import Source, Split, divide
+from eqco.runtime.errors import InputError
+
+__all__ = ["OnUnreadable", "open_folder"]
+
+OnUnreadable = Literal["error", "skip"]
+# the names a split's folder may have
+SPLIT_FOLDERS = {
+    "train": "train",
+    "val": "val",
+    "valid": "val",
+    "validation": "val",
+    "test": "test",
+    "unlabelled": "unlabelled",
+    "unlabeled": "unlabelled",
+}
+LOOKED_FOR = f"images ({' '.join(EXTENSIONS)})"
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The files of one split, before any is opened."""
+
+    name: str
+    paths: tuple[str, ...]
+    labels: tuple[int, ...] | None
+    classes: tuple[str, ...]
+
+
+def open_folder(
+    folder: Path,
+    *,
+    unlabelled: bool = False,
+    val_fraction: float = 0.1,
+    test_fraction: float = 0.1,
+    split_seed: int = 0,
+    memory_gib: float = 2.0,
+    check: Check = "header",
+    on_unreadable: OnUnreadable = "error",
+    workers: int | None = None,
+) -> Source:
+    """A data set out of a folder.
+
+    Folders named train, val, test or unlabelled are splits; folders in them, or in `folder` itself,
+    are classes. Classes without splits are divided by `split_seed`; images without folders are one
+    unlabelled split for pre-training.
+
+    Args:
+        folder: where the images are.
+        unlabelled: take all images below as one split without classes.
+        val_fraction: share of each class for val, if there are no folders for splits.
+        test_fraction: share of each class for test, likewise.
+        split_seed: decides which.
+        memory_gib: keep images of one size decoded in memory up to this; 0 never.
+        check: what to look at beforehand when they are not kept in memory; see `scan`.
+        on_unreadable: refuse to go on, or leave such files out and list them in the source.
+        workers: processes that look; all cores by default.
+    """
+    if not folder.exists():
+        raise InputError(f"{folder} does not exist; looked for a folder of {LOOKED_FOR}.")
+    if not folder.is_dir():
+        raise InputError(f"{folder} is a file; give the folder that holds the images.")
+    ignored: list[str] = []
+    listings = list_splits(folder, unlabelled, ignored)
+    splits: dict[str, Split] = {}
+    sizes: dict[tuple[int, int], int] = {}
+    unreadable: list[UnreadableImageError] = []
+    for listing in listings:
+        images: Images = FileImages(listing.paths)
+        title = f"reading {len(listing.paths)} images of {listing.name}"
+        found = scan(images, check=check, memory_gib=memory_gib, workers=workers, title=title)
+        if found.unreadable and on_unreadable == "error":
+            raise several(found.unreadable, folder)
+        if not found.readable:
+            raise InputError(f"none of the {len(images)} images of {folder} can be read.")
+        unreadable += found.unreadable
+        for size, count in found.sizes.items():
+            sizes[size] = sizes.get(size, 0) + count
+        labels = listing.labels
+        split = Split(
+            listing.name,
+            images,
+            None if labels is None else torch.tensor(labels),
+            listing.classes,
+        )
+        if found.unreadable:
+            split = split.subset(found.readable)
+        if found.pixels is not None:
+            split = Split(split.name, MemoryImages(found.pixels), split.labels, split.classes)
+        splits[listing.name] = split
+    whole = splits.get("all")
+    if whole is not None:
+        fractions = {"val_fraction": val_fraction, "test_fraction": test_fraction}
+        splits = divide(whole, **fractions, seed=split_seed)
+    return Source(str(folder), splits, sizes, tuple(unreadable), tuple(ignored))
+
+
+def several(unreadable: Sequence[UnreadableImageError], folder: Path) -> UnreadableImageError:
+    """The first of them, which tells of the others."""
+    first = unreadable[0]
+    if len(unreadable) == 1:
+        return first
+    others = f"{first.reason} (and {len(unreadable) - 1} more files of {folder}, see eqco data)"
+    return UnreadableImageError(first.name, others)
+
+
+def list_splits(folder: Path, unlabelled: bool, ignored: list[str]) -> list[Listing]:
+    """The splits that the folder's structure tells of; "all" stands for classes to be divided."""
+    subfolders = visible_folders(folder)
+    named = [name for name in subfolders if name.lower() in SPLIT_FOLDERS]
+    if unlabelled or not subfolders:
+        paths = files_below(folder, ignored)
+        require_images(paths, folder)
+        return [Listing("train", paths, None, ())]
+    if not named:
+        return [list_classes(folder, "all", (), ignored)]
+    listings: list[Listing] = []
+    classes: tuple[str, ...] = ()
+    # train first: its classes number those of the others
+    for name in sorted(named, key=lambda name: list(SPLIT_FOLDERS).index(name.lower())):
+        split = SPLIT_FOLDERS[name.lower()]
+        inside = folder / name
+        if any(listing.name == split for listing in listings):
+            raise InputError(f"{folder} has two folders for the split {split!r}; keep one.")
+        if split == "unlabelled" or not visible_folders(inside):
+            paths = files_below(inside, ignored)
+            require_images(paths, inside)
+            listings.append(Listing(split, paths, None, ()))
+        else:
+            listings.append(list_classes(inside, split, classes, ignored))
+            classes = classes or listings[-1].classes
+    return listings
+
+
+def list_classes(folder: Path, split: str, known: tuple[str, ...], ignored: list[str]) -> Listing:
+    """The classes of one split; `known` are the classes of the split before."""
+    names = visible_folders(folder)
+    loose = [entry.name for entry in os.scandir(folder) if is_image(entry)]
+    if loose:
+        raise InputError(
+            f"{folder} holds images ({loose[0]}) beside folders ({names[0]}), so that it is not "
+            f"clear what the classes are. Move the images, or pass --unlabelled to use all of them "
+            f"without classes."
+        )
+    found = {name: files_below(folder / name, ignored) for name in names}
+    if not any(found.values()):
+        require_images((), folder)
+    for name, paths in found.items():
+        if not paths:
+            raise InputError(f"{folder / name} holds no {LOOKED_FOR}; fill or remove that folder.")
+    if len(names) < 2:
+        raise InputError(
+            f"{folder} has one class, {names[0]!r}; looked for two or more folders of images. "
+            f"Add classes, or pass --unlabelled to use the images without."
+        )
+    unknown = set(names) - set(known)
+    if known and unknown:
+        raise InputError(
+            f"{folder} has a class {min(unknown)!r} that the training split does not have; "
+            f"rename or remove it."
+        )
+    classes = known or tuple(names)
+    paths = tuple(path for name in names for path in found[name])
+    labels = tuple(classes.index(name) for name in names for _ in found[name])
+    return Listing(split, paths, labels, classes)
+
+
+def visible_folders(folder: Path) -> list[str]:
+    """Names of the folders inside, sorted, hidden ones left out."""
+    entries = os.scandir(folder)
+    return sorted(entry.name for entry in entries if entry.is_dir() and entry.name[0] != ".")
+
+
+def is_image(entry: os.DirEntry[str]) -> bool:
+    """Whether the name is that of an image file."""
+    return entry.is_file() and entry.name[0] != "." and entry.name.lower().endswith(EXTENSIONS)
+
+
+def files_below(folder: Path, ignored: list[str]) -> tuple[str, ...]:
+    """Paths of all image files below, sorted; the others join `ignored`."""
+    paths: list[str] = []
+    for parent, folders, files in os.walk(folder, followlinks=True):
+        folders[:] = sorted(name for name in folders if name[0] != ".")
+        for name in sorted(files):
+            if name[0] == ".":
+                continue
+            images = name.lower().endswith(EXTENSIONS)
+            (paths if images else ignored).append(os.path.join(parent, name))
+    return tuple(paths)
+
+
+def require_images(paths: Sequence[str], folder: Path) -> None:
+    """Refuse a folder without images."""
+    if not paths:
+        raise InputError(f"{folder} holds no images; looked for {LOOKED_FOR} in it and below.")

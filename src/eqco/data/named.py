@@ -1,0 +1,156 @@
+"""Data sets by name: the embedded one, and torchvision's."""
+
+import io
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from eqco.data.folders import OnUnreadable, open_folder
+from eqco.data.images import FileImages, MemoryImages
+from eqco.data.scanning import Check
+from eqco.data.sources import Source, Split
+from eqco.runtime.errors import InputError
+
+__all__ = ["EMBEDDED", "NAMED", "open_embedded", "open_named"]
+
+EMBEDDED = ("groceries", "groceries-coarse")
+
+
+def open_embedded(name: str = "groceries") -> Source:
+    """The photographs that come with the package: fruit at 64 pixels, 14 classes (coarse: 5).
+
+    >>> source = open_embedded()
+    >>> {name: len(split) for name, split in source.splits.items()}
+    {'train': 675, 'val': 57, 'test': 661}
+    """
+    kind = "coarse" if name == "groceries-coarse" else "fine"
+    with np.load(Path(__file__).with_name("groceries64.npz")) as archive:
+        stored = {key: archive[key] for key in archive.files}
+    data, ends = stored["jpeg"].tobytes(), stored["offset"]
+    arrays = [
+        np.asarray(Image.open(io.BytesIO(data[first:last])))
+        for first, last in itertools.pairwise(ends)
+    ]
+    pixels = torch.from_numpy(np.stack(arrays)).permute(0, 3, 1, 2).contiguous()
+    labels = torch.from_numpy(stored[kind].astype(np.int64))
+    classes = tuple(str(each) for each in stored[f"{kind}_names"])
+    everything = Split("all", MemoryImages(pixels, "photograph"), labels, classes)
+    splits = {}
+    for number, split in enumerate(str(each) for each in stored["split_names"]):
+        own = (stored["split"] == number).nonzero()[0].tolist()
+        splits[split] = everything.subset(own, split)
+    return Source(name, splits, {(64, 64): len(pixels)})
+
+
+def memory_split(name: str, pixels: Any, labels: Any, classes: Any) -> Split:
+    """A split out of the arrays that a torchvision data set holds."""
+    array = torch.as_tensor(pixels)
+    if array.dim() == 3:  # grey
+        array = array[:, None].expand(-1, 3, -1, -1)
+    elif array.shape[3] == 3:
+        array = array.permute(0, 3, 1, 2)
+    numbers: Tensor | None = torch.as_tensor(np.asarray(labels), dtype=torch.long)
+    if numbers is not None and bool((numbers < 0).any()):  # STL-10 marks its unlabelled split
+        numbers = None
+    names = () if numbers is None else tuple(str(each) for each in classes)
+    return Split(name, MemoryImages(array.contiguous()), numbers, names)
+
+
+def open_cifar(name: str, root: Path, download: bool) -> dict[str, Split]:
+    """CIFAR-10 and CIFAR-100."""
+    from torchvision import datasets
+
+    kind = datasets.CIFAR10 if name == "cifar10" else datasets.CIFAR100
+    splits = {}
+    for split in ("train", "test"):
+        found = kind(root, train=split == "train", download=download)
+        splits[split] = memory_split(split, found.data, found.targets, found.classes)
+    return splits
+
+
+def open_fashion_mnist(name: str, root: Path, download: bool) -> dict[str, Split]:
+    """Fashion-MNIST, grey repeated to three channels."""
+    from torchvision import datasets
+
+    splits = {}
+    for split in ("train", "test"):
+        found = datasets.FashionMNIST(root, train=split == "train", download=download)
+        splits[split] = memory_split(split, found.data, found.targets, found.classes)
+    return splits
+
+
+def open_stl10(name: str, root: Path, download: bool) -> dict[str, Split]:
+    """STL-10 with its 100,000 unlabelled images."""
+    from torchvision import datasets
+
+    splits = {}
+    for split, stored in (("train", "train"), ("test", "test"), ("unlabelled", "unlabeled")):
+        found = datasets.STL10(root, split=stored, download=download)
+        splits[split] = memory_split(split, found.data, found.labels, found.classes)
+    return splits
+
+
+def open_imagenet(name: str, root: Path, download: bool) -> dict[str, Split]:
+    """ImageNet from its archives in `root`, which torchvision unpacks but does not download."""
+    from torchvision import datasets
+
+    splits = {}
+    for split in ("train", "val"):
+        found = datasets.ImageNet(root, split=split)
+        classes = tuple(", ".join(names) for names in found.classes)
+        paths = [path for path, _ in found.samples]
+        splits[split] = Split(split, FileImages(paths), torch.tensor(found.targets), classes)
+    return splits
+
+
+NAMED: dict[str, Callable[[str, Path, bool], dict[str, Split]]] = {
+    "cifar10": open_cifar,
+    "cifar100": open_cifar,
+    "stl10": open_stl10,
+    "fashion-mnist": open_fashion_mnist,
+    "imagenet": open_imagenet,
+}
+
+
+def open_named(
+    name: str,
+    root: Path,
+    *,
+    download: bool = True,
+    memory_gib: float = 2.0,
+    check: Check = "header",
+    on_unreadable: OnUnreadable = "error",
+) -> Source:
+    """One of torchvision's data sets, downloaded to `root` where torchvision does that."""
+    try:
+        if name == "imagenette":
+            return open_imagenette(root, download, memory_gib, check, on_unreadable)
+        splits = NAMED[name](name, root, download)
+    # torchvision tells of missing or damaged archives, and of no network, in these ways
+    except (RuntimeError, OSError) as error:
+        raise InputError(
+            f"{name} could not be opened below {root} ({error}). Download it where there is a "
+            f"network and give its folder with --root, or use 'groceries', which is built in."
+        ) from error
+    sizes = {split.size: len(split) for split in splits.values() if split.size}
+    if sizes:
+        sizes = {size: sum(map(len, splits.values())) for size in sizes}
+    return Source(name, splits, sizes)
+
+
+def open_imagenette(
+    root: Path, download: bool, memory_gib: float, check: Check, on_unreadable: OnUnreadable
+) -> Source:
+    """Imagenette at 160 pixels: torchvision fetches the folder, opened as any other."""
+    from torchvision import datasets
+
+    folder = root / "imagenette2-160"
+    if not folder.is_dir():
+        datasets.Imagenette(root, size="160px", download=download)
+    return open_folder(folder, memory_gib=memory_gib, check=check, on_unreadable=on_unreadable)

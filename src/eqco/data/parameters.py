@@ -1,0 +1,139 @@
+"""What is drawn for each image: a function of (seed, step, view), apart from its application."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from itertools import permutations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from eqco.data.pipelines import Pipeline
+from eqco.runtime.errors import InputError
+
+__all__ = ["Parameters", "counter_generator", "crop_boxes", "draw_parameters"]
+
+ATTEMPTS = 10  # of torchvision's RandomResizedCrop, before it takes the centre
+ORDERS = torch.tensor(list(permutations(range(4))))  # of brightness, contrast, saturation, hue
+# Independent streams of one seed; see `counter_generator`.
+STREAM_ORDER, STREAM_VIEWS, STREAM_SPLIT = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """The draws of N images for one view; nothing in here depends on the images."""
+
+    area: Tensor  # (N, 10) share of the image, one per attempt
+    aspect: Tensor  # (N, 10) width to height
+    position: Tensor  # (N, 2) in [0, 1): down, right
+    flipped: Tensor  # (N,) bool
+    jittered: Tensor  # (N,) bool
+    order: Tensor  # (N, 4) which of the four factors comes first, second, …
+    factors: Tensor  # (N, 4) brightness, contrast, saturation, hue
+    gray: Tensor  # (N,) bool
+    blurred: Tensor  # (N,) bool
+    sigma: Tensor  # (N,) pixels
+
+    def __len__(self) -> int:
+        return len(self.area)
+
+    def __getitem__(self, rows: slice | Tensor) -> "Parameters":
+        return Parameters(*(getattr(self, field.name)[rows] for field in fields(self)))
+
+    @staticmethod
+    def join(parts: Sequence["Parameters"]) -> "Parameters":
+        """The draws of several views one after the other."""
+        names = [field.name for field in fields(Parameters)]
+        return Parameters(*(torch.cat([getattr(part, name) for part in parts]) for name in names))
+
+
+def counter_generator(seed: int, stream: int, step: int, view: int = 0) -> np.random.Generator:
+    """A generator for one place of one stream of one seed.
+
+    Philox is a function of a key and a counter: two places never share a number, and any place can
+    be reached without the ones before.
+    """
+    if not 0 <= seed < 2**63:
+        raise InputError(f"seed={seed}; it must lie between 0 and 2**63 - 1.")
+    key = np.array([seed, stream], dtype=np.uint64)
+    counter = np.array([0, 0, view, step], dtype=np.uint64)  # the first two count the numbers
+    return np.random.Generator(np.random.Philox(key=key, counter=counter))
+
+
+def draw_parameters(
+    pipeline: Pipeline, num_images: int, *, seed: int, step: int, view: int = 0
+) -> Parameters:
+    """The draws of one view of the global batch; a process takes its slice of the rows.
+
+    The distributions are those of torchvision's RandomResizedCrop, ColorJitter, RandomGrayscale,
+    GaussianBlur and RandomHorizontalFlip; all images and views draw independently.
+
+    >>> from eqco.data.pipelines import MOCO_V2
+    >>> first, again = (draw_parameters(MOCO_V2, 8, seed=0, step=5) for _ in range(2))
+    >>> bool((first.factors == again.factors).all())
+    True
+    """
+    generator = counter_generator(seed, STREAM_VIEWS, step, view)
+    uniform = torch.from_numpy(generator.random((num_images, 2 * ATTEMPTS + 12)))
+    area, aspect, rest = uniform.split([ATTEMPTS, ATTEMPTS, 12], dim=1)
+    low, high = (math.log(bound) for bound in pipeline.crop_aspect)
+    spreads = (pipeline.brightness, pipeline.contrast, pipeline.saturation)
+    ranges = [(max(0.0, 1 - spread), 1 + spread) for spread in spreads]
+    ranges.append((-pipeline.hue, pipeline.hue))
+    factors = [between(rest[:, 4 + i], *bounds) for i, bounds in enumerate(ranges)]
+    return Parameters(
+        area=between(area, *pipeline.crop_scale),
+        aspect=between(aspect, low, high).exp(),
+        position=rest[:, 0:2],
+        flipped=rest[:, 2] < pipeline.flip_probability,
+        jittered=rest[:, 3] < pipeline.jitter_probability,
+        factors=torch.stack(factors, dim=1).float(),
+        order=ORDERS[(rest[:, 8] * len(ORDERS)).long()],
+        gray=rest[:, 9] < pipeline.grayscale_probability,
+        blurred=rest[:, 10] < pipeline.blur_probability,
+        sigma=between(rest[:, 11], *pipeline.blur_sigma).float(),
+    )
+
+
+def between(uniform: Tensor, low: float, high: float) -> Tensor:
+    """Numbers of [0, 1) moved to [low, high)."""
+    return low + (high - low) * uniform
+
+
+def crop_boxes(
+    parameters: Parameters,
+    height: int | Tensor,
+    width: int | Tensor,
+    aspect_limits: tuple[float, float] = (3 / 4, 4 / 3),
+) -> Tensor:
+    """Where each crop lies in an image of that size, (N, 4): top, left, height, width.
+
+    torchvision's rule: the first of ten attempts that fits; if none does, the largest centred crop
+    with an allowed aspect.
+
+    Args:
+        parameters: the draws of N images.
+        height: one for all images, or (N,).
+        width: likewise.
+        aspect_limits: the pipeline's `crop_aspect`.
+
+    >>> from eqco.data.pipelines import MOCO_V2
+    >>> crop_boxes(draw_parameters(MOCO_V2, 2, seed=0, step=0), 32, 32).shape
+    torch.Size([2, 4])
+    """
+    height = torch.as_tensor(height).expand(len(parameters))[:, None]
+    width = torch.as_tensor(width).expand(len(parameters))[:, None]
+    target = parameters.area * (height * width)
+    widths = (target * parameters.aspect).sqrt().round().long()
+    heights = (target / parameters.aspect).sqrt().round().long()
+    fits = (widths > 0) & (widths <= width) & (heights > 0) & (heights <= height)
+    # one more column, which always fits; argmax of a mask is its first True
+    narrowest, widest = aspect_limits
+    widths = torch.cat([widths, torch.minimum(width, (height * widest).round().long())], 1)
+    heights = torch.cat([heights, torch.minimum(height, (width / narrowest).round().long())], 1)
+    choice = torch.cat([fits, torch.ones_like(fits[:, :1])], 1).int().argmax(1, keepdim=True)
+    crop = torch.cat([heights.gather(1, choice), widths.gather(1, choice)], 1)
+    room = torch.cat([height, width], 1) - crop
+    drawn = (parameters.position * (room + 1)).long()
+    return torch.cat([torch.where(choice < ATTEMPTS, drawn, room // 2), crop], 1)

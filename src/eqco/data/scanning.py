@@ -1,0 +1,143 @@
+"""A parallel look at many files: sizes, what cannot be read, and pixels if memory allows."""
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from eqco.data.decoding import UnreadableImageError, image_size
+from eqco.data.images import FileImages, Images
+
+__all__ = ["Check", "Scan", "scan"]
+
+Check = Literal["none", "header", "decode"]
+Look = tuple[int, int] | UnreadableImageError  # height and width, or what is wrong
+CHUNK = 256  # files per message between processes
+FEW = 4 * CHUNK  # not worth the start of processes
+
+
+@dataclass(frozen=True)
+class Scan:
+    """What was found in a collection of images."""
+
+    readable: tuple[int, ...]  # their numbers
+    unreadable: tuple[UnreadableImageError, ...]
+    sizes: dict[tuple[int, int], int]  # (height, width): how many
+    pixels: Tensor | None  # of the readable ones, (n, 3, H, W) uint8, if they were kept
+
+
+def scan(
+    images: Images,
+    *,
+    check: Check = "header",
+    memory_gib: float = 2.0,
+    workers: int | None = None,
+    title: str = "looking at images",
+) -> Scan:
+    """Look at every image once, in parallel.
+
+    Decodes all if they are to be kept in memory: when all have one size and take at most
+    `memory_gib` together. Otherwise reads what `check` says: nothing, the headers (fast; misses
+    damage further in), or everything.
+    """
+    fits = memory_gib > 0 and first_size(images) * len(images) <= memory_gib * 2**30
+    if not fits and check == "none":
+        return Scan(tuple(range(len(images))), (), {}, None)
+    decoding = fits or check == "decode" or not isinstance(images, FileImages)
+    looks: list[Look] = []
+    kept: list[Tensor] | None = [] if fits else None
+    for part, pixels in look_at_all(images, decoding, fits, workers, title):
+        looks += part
+        kept = None if kept is None or pixels is None else [*kept, pixels]
+    sizes = Counter(look for look in looks if not isinstance(look, UnreadableImageError))
+    together = kept is not None and len(sizes) == 1
+    return Scan(
+        readable=tuple(i for i, look in enumerate(looks) if isinstance(look, tuple)),
+        unreadable=tuple(look for look in looks if isinstance(look, UnreadableImageError)),
+        sizes=dict(sizes),
+        pixels=torch.cat(kept).permute(0, 3, 1, 2).contiguous() if together and kept else None,
+    )
+
+
+def first_size(images: Images) -> int:
+    """Bytes of the first readable image, decoded: a guess at the others."""
+    for number in range(len(images)):
+        try:
+            width, height = images.read(number).size
+        except UnreadableImageError:
+            continue
+        return 3 * width * height
+    return 0
+
+
+def look_at_all(
+    images: Images, decoding: bool, keep: bool, workers: int | None, title: str
+) -> Iterable[tuple[list[Look], Tensor | None]]:
+    """What was found in each chunk of images, in order; with pixels if all have one size."""
+    if workers is None:
+        workers = available_cores()
+    loader = DataLoader(
+        Looks(images, decoding, keep),
+        batch_size=None,
+        num_workers=workers if len(images) > FEW else 0,
+        collate_fn=unchanged,
+    )
+    return progress(loader, title, total=len(loader))
+
+
+class Looks(Dataset):
+    """Item i is what was found in the i-th chunk of images; runs in worker processes."""
+
+    def __init__(self, images: Images, decoding: bool, keep: bool):
+        self.images = images
+        self.decoding = decoding
+        self.keep = keep
+
+    def __len__(self) -> int:
+        return -(-len(self.images) // CHUNK)
+
+    def __getitem__(self, chunk: int) -> tuple[list[Look], Tensor | None]:
+        looks: list[Look] = []
+        arrays: list[np.ndarray] = []
+        for number in range(chunk * CHUNK, min((chunk + 1) * CHUNK, len(self.images))):
+            try:
+                if self.decoding:
+                    image = self.images.read(number)
+                    looks.append((image.height, image.width))
+                    if self.keep:
+                        arrays.append(np.asarray(image))
+                else:
+                    looks.append(image_size(self.images.name(number)))
+            except UnreadableImageError as error:
+                looks.append(error)
+        alike = len({array.shape for array in arrays}) == 1
+        return looks, torch.from_numpy(np.stack(arrays)) if alike else None
+
+
+def unchanged(item: Any) -> Any:
+    """Not collated."""
+    return item
+
+
+def available_cores() -> int:
+    """The cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def progress(items: Iterable[Any], title: str, total: int) -> Iterable[Any]:
+    """The items, with a bar on a terminal while they come."""
+    from rich.console import Console
+    from rich.progress import track
+
+    quiet = total < 2 or not sys.stderr.isatty()
+    console = Console(stderr=True)
+    return track(items, title, total=total, console=console, transient=True, disable=quiet)

@@ -1,0 +1,151 @@
+"""A data set as the trainer sees it: named splits of images, with labels or without."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eqco.data.decoding import UnreadableImageError
+from eqco.data.images import DatasetImages, Images, MemoryImages
+from eqco.data.parameters import STREAM_SPLIT, counter_generator
+from eqco.data.scanning import Check, scan
+from eqco.runtime.errors import InputError
+
+__all__ = ["Source", "Split", "divide", "source_from_dataset", "write_unreadable"]
+
+
+@dataclass(frozen=True)
+class Split:
+    """Images that belong together: to train on, to test on."""
+
+    name: str
+    images: Images
+    labels: Tensor | None  # (n,) int64, numbers of classes; None: unlabelled
+    classes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.labels is not None and len(self.labels) != len(self.images):
+            raise InputError(
+                f"split {self.name!r} has {len(self.images)} images and {len(self.labels)} labels; "
+                f"there must be one label per image."
+            )
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    @property
+    def size(self) -> tuple[int, int] | None:
+        """Height and width, if the images are in memory and hence all alike."""
+        if isinstance(self.images, MemoryImages):
+            height, width = self.images.pixels.shape[2:]
+            return height, width
+        return None
+
+    def subset(self, numbers: Sequence[int], name: str | None = None) -> "Split":
+        """Those images and labels, in that order."""
+        chosen = torch.as_tensor(numbers, dtype=torch.long)
+        labels = None if self.labels is None else self.labels[chosen]
+        return Split(name or self.name, self.images.subset(numbers), labels, self.classes)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A data set: its splits by name (train, val, test, unlabelled), and what was left out."""
+
+    name: str
+    splits: Mapping[str, Split]
+    sizes: Mapping[tuple[int, int], int] = field(default_factory=dict)  # (height, width): how many
+    unreadable: tuple[UnreadableImageError, ...] = ()
+    ignored: tuple[str, ...] = ()  # files that are no images by their name
+
+    def __getitem__(self, split: str) -> Split:
+        if split not in self.splits:
+            raise InputError(
+                f"split={split!r}, but {self.name} has {', '.join(self.splits)}; choose one."
+            )
+        return self.splits[split]
+
+    def __contains__(self, split: str) -> bool:
+        return split in self.splits
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes, empty if nothing is labelled."""
+        return next((split.classes for split in self.splits.values() if split.classes), ())
+
+
+def divide(
+    split: Split, *, val_fraction: float, test_fraction: float, seed: int
+) -> dict[str, Split]:
+    """Train, val and test out of one labelled split, class by class, by a seed.
+
+    Every class keeps an image for training; a fraction of 0 makes no such split.
+    """
+    if min(val_fraction, test_fraction) < 0 or val_fraction + test_fraction >= 1:
+        raise InputError(
+            f"val_fraction={val_fraction} and test_fraction={test_fraction}; they must be 0 or "
+            f"more and leave something to train on."
+        )
+    assert split.labels is not None
+    generator = counter_generator(seed, STREAM_SPLIT, 0)
+    numbers: dict[str, list[int]] = {"train": [], "val": [], "test": []}
+    for label in range(len(split.classes)):
+        members = (split.labels == label).nonzero()[:, 0].numpy()
+        members = generator.permutation(members)
+        val = round(val_fraction * len(members))
+        test = min(round(test_fraction * len(members)), len(members) - 1 - val)
+        numbers["val"] += members[:val].tolist()
+        numbers["test"] += members[val : val + test].tolist()
+        numbers["train"] += members[val + test :].tolist()
+    return {name: split.subset(sorted(own), name) for name, own in numbers.items() if own}
+
+
+def source_from_dataset(
+    dataset: Any,
+    *,
+    labels: Sequence[int] | Tensor | None = None,
+    classes: Sequence[str] = (),
+    split: str = "train",
+    memory_gib: float = 2.0,
+    check: Check = "none",
+) -> Source:
+    """A map-style Dataset of the user's as a source with one split.
+
+    Args:
+        dataset: items are images, or tuples that begin with one; see `DatasetImages`.
+        labels: a class number per item; `dataset.targets` if there is one and this is None.
+        classes: their names; numbers if empty.
+        split: what to call it.
+        memory_gib: kept decoded in memory up to this size, if all images have one size.
+        check: "decode" to read every item now.
+    """
+    if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
+        raise InputError(
+            f"{type(dataset).__name__} is no map-style Dataset: it needs __len__ and __getitem__."
+        )
+    if not len(dataset):
+        raise InputError(f"{type(dataset).__name__} is empty; it must have at least one item.")
+    labels = getattr(dataset, "targets", None) if labels is None else labels
+    numbers = None if labels is None else torch.as_tensor(labels, dtype=torch.long)
+    names = tuple(classes) or tuple(getattr(dataset, "classes", ()))
+    if numbers is not None and not names:
+        names = tuple(str(number) for number in range(int(numbers.max()) + 1))
+    images: Images = DatasetImages(dataset)
+    found = scan(images, check=check, memory_gib=memory_gib, workers=0)
+    if found.unreadable:
+        raise found.unreadable[0]
+    if found.pixels is not None:
+        images = MemoryImages(found.pixels)
+    name = type(dataset).__name__
+    return Source(name, {split: Split(split, images, numbers, names)}, found.sizes)
+
+
+def write_unreadable(path: Path, unreadable: Sequence[UnreadableImageError]) -> None:
+    """Add the names and reasons to a list in the run directory; nothing is written for none."""
+    if unreadable:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a") as file:
+            file.writelines(f"{error.name}\t{error.reason}\n" for error in unreadable)

@@ -1,0 +1,205 @@
+"""Batches of views as a function of (seed, step)."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from eqco.data.augment import Augment
+from eqco.data.cropping import RandomCrops, collate
+from eqco.data.decoding import UnreadableImageError
+from eqco.data.folders import OnUnreadable
+from eqco.data.images import MemoryImages
+from eqco.data.parameters import STREAM_ORDER, Parameters, counter_generator, draw_parameters
+from eqco.data.pipelines import Pipeline
+from eqco.data.sources import Split, write_unreadable
+from eqco.runtime.errors import InputError
+
+__all__ = ["StepLoader"]
+
+
+class StepLoader:
+    """Views of a batch of images, for any step, at once.
+
+    What comes in step t is a function of (seed, t) for the global batch: each epoch visits the
+    images in an order of its own, the last incomplete batch is left out, and a process takes its
+    slice. The number of processes and workers changes nothing, and training resumes in the middle
+    of an epoch by asking for the next step.
+    """
+
+    def __init__(
+        self,
+        split: Split,
+        pipeline: Pipeline,
+        *,
+        num_views: int,
+        num_queries: int,
+        size: int,
+        seed: int,
+        rank: int = 0,
+        world_size: int = 1,
+        workers: int = 0,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+        on_unreadable: OnUnreadable = "error",
+        unreadable_list: Path | None = None,
+    ):
+        """Args are numbers and values; nothing is read yet.
+
+        Args:
+            split: the images.
+            pipeline: how views are drawn.
+            num_views: views of each image.
+            num_queries: images per step over all processes.
+            size: side of a view.
+            seed: of order and views.
+            rank: this process.
+            world_size: number of processes; must divide `num_queries`.
+            workers: processes that decode and crop, for images on disk.
+            device: where views are made.
+            dtype: of the views.
+            on_unreadable: an image that cannot be read stops the training, or is replaced by the
+                next one of its split and listed.
+            unreadable_list: file in the run directory for that list.
+        """
+        if not 1 <= num_queries <= len(split):
+            raise InputError(
+                f"num_queries={num_queries}, but the split {split.name!r} has {len(split)} images; "
+                f"lower num_queries to at most {len(split)}."
+            )
+        if num_queries % world_size:
+            raise InputError(
+                f"num_queries={num_queries} cannot be shared by {world_size} processes; "
+                f"use a multiple of {world_size}."
+            )
+        self.split = split
+        self.pipeline = pipeline
+        self.num_views = num_views
+        self.num_queries = num_queries
+        self.seed = seed
+        self.workers = workers
+        self.device = torch.device(device)
+        self.augment = Augment(pipeline, size, dtype)
+        self.skip = on_unreadable == "skip"
+        self.unreadable_list = unreadable_list
+        self.unreadable: dict[str, UnreadableImageError] = {}
+        own = num_queries // world_size
+        self.rows = slice(rank * own, (rank + 1) * own)
+        self.pixels: Tensor | None = None
+        if isinstance(split.images, MemoryImages):
+            self.pixels = split.images.pixels.to(self.device)
+        self.crops = RandomCrops(split.images, size, pipeline.crop_aspect, self.skip)
+        self._epoch: tuple[int, Tensor] = (-1, torch.empty(0))
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Whole batches in the split."""
+        return len(self.split) // self.num_queries
+
+    def numbers(self, step: int) -> Tensor:
+        """The images of the global batch, (num_queries,)."""
+        epoch, within = divmod(step, self.steps_per_epoch)
+        if self._epoch[0] != epoch:
+            generator = counter_generator(self.seed, STREAM_ORDER, epoch)
+            self._epoch = epoch, torch.from_numpy(generator.permutation(len(self.split)))
+        return self._epoch[1][within * self.num_queries : (within + 1) * self.num_queries]
+
+    def draws(self, step: int) -> list[Parameters]:
+        """The parameters of each view, for this process's images."""
+        return [
+            draw_parameters(self.pipeline, self.num_queries, seed=self.seed, step=step, view=view)[
+                self.rows
+            ]
+            for view in range(self.num_views)
+        ]
+
+    def batch(self, step: int) -> tuple[list[Tensor], Tensor]:
+        """This process's views in that step, each (n, 3, size, size), and their numbers, (n,)."""
+        if self.pixels is None:
+            crops = collate([self.crops[request] for request in self.requests(step)])
+            return self.finish(step, *crops)
+        numbers = self.numbers(step)[self.rows]
+        images = self.pixels.index_select(0, numbers.to(self.device))
+        return [self.augment(images, draws) for draws in self.draws(step)], numbers
+
+    def iterate(
+        self, start_step: int = 0, stop_step: int | None = None
+    ) -> Iterator[tuple[list[Tensor], Tensor]]:
+        """The batches from a step on, read ahead by the workers; for ever without `stop_step`."""
+        steps = Steps(self, start_step, stop_step)
+        if self.pixels is not None or not self.workers:
+            for step in steps.numbers():
+                yield self.batch(step)
+            return
+        loader = DataLoader(
+            self.crops,
+            batch_sampler=steps,
+            num_workers=self.workers,
+            collate_fn=collate,
+            pin_memory=self.device.type == "cuda",
+        )
+        batches = iter(loader)
+        for step in steps.numbers():
+            try:
+                crops = next(batches)
+            except RuntimeError as error:  # a worker died, which leaves no time to say on what
+                names = [self.split.images.name(number) for number, _ in self.requests(step)]
+                raise RuntimeError(
+                    f"a worker process ended while reading for step {step}, which needs "
+                    f"{names[0]} … {names[-1]}: {error}"
+                ) from error
+            yield self.finish(step, *crops)
+
+    def requests(self, step: int) -> list[tuple[int, list[Parameters]]]:
+        """What to read in that step: number and draws of each image of this process."""
+        draws = self.draws(step)
+        numbers = self.numbers(step)[self.rows].tolist()
+        return [
+            (number, [parameters[row : row + 1] for parameters in draws])
+            for row, number in enumerate(numbers)
+        ]
+
+    def finish(
+        self,
+        step: int,
+        crops: Tensor,
+        numbers: Tensor,
+        unreadable: tuple[UnreadableImageError, ...],
+    ) -> tuple[list[Tensor], Tensor]:
+        """Colours, blur, flip and normalisation on the device, for crops of the workers."""
+        self.remember(unreadable)
+        crops = crops.to(self.device, non_blocking=True)
+        pairs = zip(crops, self.draws(step), strict=True)
+        return [self.augment.after_crop(each, draws) for each, draws in pairs], numbers
+
+    def remember(self, unreadable: tuple[UnreadableImageError, ...]) -> None:
+        """Stop at an unreadable image, or list it once."""
+        fresh = {error.name: error for error in unreadable if error.name not in self.unreadable}
+        if fresh and not self.skip:
+            raise next(iter(fresh.values()))
+        self.unreadable |= fresh
+        if len(self.unreadable) >= len(self.split):
+            raise InputError(f"none of the {len(self.split)} images of this split can be read.")
+        if self.unreadable_list is not None:
+            write_unreadable(self.unreadable_list, list(fresh.values()))
+
+
+class Steps:
+    """The requests of step after step: a batch sampler for workers."""
+
+    def __init__(self, loader: StepLoader, start: int, stop: int | None):
+        self.loader = loader
+        self.start = start
+        self.stop = stop
+
+    def numbers(self) -> Iterator[int]:
+        """The steps."""
+        step = self.start
+        while self.stop is None or step < self.stop:
+            yield step
+            step += 1
+
+    def __iter__(self) -> Iterator[list[tuple[int, list[Parameters]]]]:
+        return map(self.loader.requests, self.numbers())
