@@ -1,0 +1,135 @@
+"""A checkpoint is written whole, checked when read, and never runs code."""
+
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+import torch
+
+from eqco.runtime import checkpoints
+from eqco.runtime.checkpoints import CheckpointError, read_checkpoint, write_checkpoint
+from eqco.runtime.errors import InputError
+from eqco.runtime.run_directory import RunDirectory
+
+STATE = {"step": 3, "recipe": {"a": 1}, "weights": {"w": torch.arange(200.0)}}
+
+
+def test_what_is_written_is_read_again(tmp_path):
+    write_checkpoint(tmp_path / "last.pt", STATE)
+    state = read_checkpoint(tmp_path / "last.pt")
+    assert state["step"] == 3
+    assert torch.equal(state["weights"]["w"], STATE["weights"]["w"])
+    assert [path.name for path in tmp_path.iterdir()] == ["last.pt"]
+
+
+def test_a_stop_while_writing_leaves_the_old_file_whole(tmp_path, monkeypatch):
+    path = tmp_path / "last.pt"
+    write_checkpoint(path, STATE)
+
+    def cut_off(state, file):
+        file.write(b"half a check")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(checkpoints.torch, "save", cut_off)
+    with pytest.raises(KeyboardInterrupt):
+        write_checkpoint(path, {**STATE, "step": 4})
+    assert read_checkpoint(path)["step"] == 3
+    assert [path.name for path in tmp_path.iterdir()] == ["last.pt"]
+
+
+@pytest.mark.parametrize("damage", ["cut", "flip", "empty", "text"])
+def test_a_damaged_checkpoint_is_named_with_the_last_good_one(tmp_path, damage):
+    run = RunDirectory(tmp_path)
+    for step in (1, 2):
+        run.save({**STATE, "step": step}, keep=False)
+    content = bytearray(run.last.read_bytes())
+    middle = content.find(torch.arange(200.0).numpy().tobytes()) + 40
+    damaged = {
+        "cut": content[: len(content) // 2],
+        "flip": content[:middle] + bytes([content[middle] ^ 255]) + content[middle + 1 :],
+        "empty": b"",
+        "text": b"hello",
+    }[damage]
+    run.last.write_bytes(damaged)
+    with pytest.raises(CheckpointError, match=r"last.pt is damaged.*previous.pt: resume from that"):
+        run.load(STATE["recipe"])
+    assert run.load(STATE["recipe"], run.previous)["step"] == 1
+
+
+def test_a_missing_checkpoint_is_an_error_and_not_a_fresh_start(tmp_path):
+    with pytest.raises(CheckpointError, match=r"there is no checkpoint at .*no other checkpoint"):
+        RunDirectory(tmp_path).load({})
+
+
+class Malice:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (self.path,)
+
+
+def test_a_pickle_that_would_run_code_is_refused_and_nothing_is_run(tmp_path):
+    target = tmp_path / "executed"
+    torch.save({"format": "eqco checkpoint 1", "x": Malice(str(target))}, tmp_path / "last.pt")
+    with pytest.raises(CheckpointError, match=r"could run code.*nothing of it was run"):
+        read_checkpoint(tmp_path / "last.pt")
+    assert not target.exists()
+    (tmp_path / "plain.pt").write_bytes(pickle.dumps(Malice(str(target))))
+    with pytest.raises(CheckpointError, match="not a checkpoint"):
+        read_checkpoint(tmp_path / "plain.pt")
+    assert not target.exists()
+
+
+def test_a_checkpoint_of_another_program_is_refused(tmp_path):
+    torch.save({"state_dict": {}}, tmp_path / "last.pt")
+    with pytest.raises(CheckpointError, match="not a checkpoint of this project"):
+        read_checkpoint(tmp_path / "last.pt")
+
+
+def test_a_checkpoint_of_another_recipe_is_refused_by_what_differs(tmp_path):
+    run = RunDirectory(tmp_path)
+    run.save({**STATE, "recipe": {"objective": {"alpha": 4}}}, keep=False)
+    with pytest.raises(CheckpointError, match=r"another recipe .*\(objective.alpha differ\)"):
+        run.load({"objective": {"alpha": 8}})
+
+
+def test_a_run_is_not_written_over(tmp_path):
+    run = RunDirectory(tmp_path / "run")
+    run.start({"a": 1}, {})
+    with pytest.raises(InputError, match=r"holds a run already. Continue it with --resume"):
+        run.start({"a": 1}, {})
+    assert run.read_recipe() == {"a": 1}
+
+
+def test_two_trainers_on_one_directory_the_second_is_refused(tmp_path):
+    with (
+        RunDirectory(tmp_path).locked(),
+        pytest.raises(InputError, match=rf"in use by another trainer \(process {os.getpid()}\)"),
+        RunDirectory(tmp_path).locked(),
+    ):
+        pass
+    with RunDirectory(tmp_path).locked():
+        assert (tmp_path / "lock").exists()
+
+
+def test_metrics_after_the_checkpoint_are_forgotten_and_a_cut_line_too(tmp_path):
+    run = RunDirectory(tmp_path)
+    for step in (1, 2, 3):
+        run.append_metrics({"step": step})
+    with open(run.metrics, "a") as file:
+        file.write('{"step": 4, "lo')
+    run.forget_metrics_after(2)
+    assert run.read_metrics() == [{"step": 1}, {"step": 2}]
+
+
+def test_kept_checkpoints_stay(tmp_path):
+    run = RunDirectory(tmp_path)
+    for step in (1, 2, 3):
+        run.save({**STATE, "step": step}, keep=step == 1)
+    assert sorted(path.name for path in Path(run.checkpoints).iterdir()) == [
+        "last.pt",
+        "previous.pt",
+        "step-00000001.pt",
+    ]
