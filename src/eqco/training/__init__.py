@@ -1,0 +1,1 @@
+"""Training: schedules, optimisers, diagnostics, alarms, and the loop that uses them."""

@@ -1,0 +1,126 @@
+"""What goes wrong in a training, said in plain words: collapse, saturation, NaN."""
+
+import math
+from typing import Any
+
+from eqco.training.diagnostics import Diagnostics
+
+__all__ = ["Alarms", "NonFiniteLossError", "require_finite"]
+
+# Below this f̂, in nats, the embeddings tell images apart hardly better than chance.
+COLLAPSE_BELOW = 0.05
+# From this share of its ceiling on, f̂ has nothing left to gain.
+SATURATION_FROM = 0.99
+# Steps in a row that a condition must hold before it is told.
+PATIENCE = 100
+
+
+class NonFiniteLossError(RuntimeError):
+    """The loss is no number any more; says at which step, what to look at and what is left."""
+
+
+def require_finite(step: int, loss: float, last_good: str | None = None) -> float:
+    """Stop at a loss that is NaN or infinite; returns any other.
+
+    Args:
+        step: where the training is.
+        loss: its loss there.
+        last_good: the checkpoint written before; None: there is none yet.
+
+    >>> require_finite(3, 0.5)
+    0.5
+    """
+    if math.isfinite(loss):
+        return loss
+    kept = (
+        "No checkpoint was written yet; start anew."
+        if last_good is None
+        else f"The last good checkpoint is kept: {last_good}. Resume from it after the change."
+    )
+    raise NonFiniteLossError(
+        f"stopped at step {step}: the loss is {loss}. Look for a learning rate that is too high or "
+        f"a warm-up that is too short, for float16 where bfloat16 or float32 would hold the "
+        f"numbers, and for images that hold NaN. {kept}"
+    )
+
+
+class Alarms:
+    """Watches f̂ and speaks up once when it stays where it should not.
+
+    Collapse: f̂ below 0.05 nats for 100 steps in a row. Saturation: f̂ within 1 % of its ceiling
+    log(1+α) for 100 steps in a row. Both count after the warm-up only. An alarm is told once; after
+    its condition has ended it can be told again. Between two looks the condition is taken to hold
+    if it held at both.
+
+    >>> alarms = Alarms()
+    >>> alarms.state_dict()
+    {'collapse': {'since': -1, 'told': 0}, 'saturation': {'since': -1, 'told': 0}}
+    """
+
+    def __init__(self) -> None:
+        # since: the step at which the condition began to hold, -1 when it does not
+        self.collapse = {"since": -1, "told": 0}
+        self.saturation = {"since": -1, "told": 0}
+
+    def check(
+        self, step: int, loss: float, diagnostics: Diagnostics | None, warmup_steps: int
+    ) -> list[str]:
+        """What is to be said at this step, mostly nothing.
+
+        Args:
+            step: where the training is.
+            loss: its loss there; what to do when it is no number is up to `require_finite`.
+            diagnostics: a look at this step, or None when nobody looked.
+            warmup_steps: during these a low f̂ is nothing unusual.
+        """
+        if diagnostics is None or step < warmup_steps or not math.isfinite(loss):
+            return []
+        seen = diagnostics.information
+        messages = []
+        if lasting(self.collapse, step, seen < COLLAPSE_BELOW):
+            messages.append(collapse_message(step, self.collapse["since"], diagnostics))
+        if lasting(self.saturation, step, seen >= SATURATION_FROM * diagnostics.ceiling):
+            messages.append(saturation_message(step, self.saturation["since"], diagnostics))
+        return messages
+
+    def state_dict(self) -> dict[str, Any]:
+        """Plain numbers, for the checkpoint."""
+        return {"collapse": dict(self.collapse), "saturation": dict(self.saturation)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over what `state_dict` gave."""
+        self.collapse, self.saturation = dict(state["collapse"]), dict(state["saturation"])
+
+
+def lasting(run: dict[str, int], step: int, holds: bool) -> bool:
+    """Note whether a condition holds at this step; True once, when it has for long enough."""
+    if not holds:
+        run["since"], run["told"] = -1, 0
+        return False
+    if run["since"] < 0:
+        run["since"] = step
+    if run["told"] or step - run["since"] + 1 < PATIENCE:
+        return False
+    run["told"] = 1
+    return True
+
+
+def collapse_message(step: int, since: int, seen: Diagnostics) -> str:
+    """Collapse, with what the embeddings look like and what to try."""
+    return (
+        f"collapse at step {step}: since step {since} the embeddings tell images apart hardly "
+        f"better than chance (information {seen.information:.3f} nats; accuracy "
+        f"{seen.accuracy:.1%} where chance is {seen.accuracy_chance:.1%}; embeddings fill "
+        f"{seen.embedding_rank:.1f} dimensions). Lower the learning rate or lengthen the warm-up; "
+        f"check that both views show the same image, and that batch norm sees enough images."
+    )
+
+
+def saturation_message(step: int, since: int, seen: Diagnostics) -> str:
+    """Saturation: the loss has nothing left to teach."""
+    return (
+        f"saturation at step {step}: since step {since} the task is too easy (information "
+        f"{seen.information:.3f} nats is within 1 % of its ceiling log(1+alpha) = "
+        f"{seen.ceiling:.3f}), so there is little gradient left. Raise alpha or the number of "
+        f"negatives K={seen.num_negatives}, or use stronger augmentation."
+    )

@@ -1,0 +1,299 @@
+"""What a step's embeddings say about the training: information, gradient, embeddings.
+
+All of it is read from the contrasts of the step, without another pass through the encoder.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from eqco.contrast import Contrast
+from eqco.contrast.checks import check_setting
+from eqco.contrast.streaming import precision, scaled, without_autocast
+from eqco.runtime.errors import InputError
+from eqco.theory import (
+    eqco_margin,
+    gradient_bound,
+    info_nce,
+    info_nce_gradient,
+    is_guaranteed_bound,
+)
+from eqco.theory.infonce import log_odds
+
+__all__ = ["Diagnostics", "diagnose"]
+
+# Similarities held at once: 4 MiB of float32.
+CHUNK_ELEMENTS = 2**20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diagnostics:
+    """A look at one step, in plain numbers; information and loss in nats."""
+
+    information: float
+    """f̂ = log(1+α) − L; decoupled: log K − L. About 0 means collapse, whatever K, α and N are."""
+    information_kind: Literal["bound", "estimate"]
+    """Whether f̂ can exceed the true information (docs/paper_notes.md#bound-or-estimate)."""
+    ceiling: float
+    """log(1+α), above which f̂ cannot rise; infinite for the decoupled loss."""
+    loss: float
+    """The mean loss of the queries looked at."""
+    gradient_norm_mean: float
+    """Mean of ‖dL/dq‖ over queries, at the unit query, without the 1/N of the batch."""
+    gradient_norm_std: float
+    """Its standard deviation over queries."""
+    gradient_bound: float
+    """Mean over queries of Theorem 2's bound of ‖dL/dq‖, in its per-sample form (Eq. 14)."""
+    accuracy: float
+    """How often the positive is the nearest of K+1 keys, without margin; ties are shared."""
+    accuracy_chance: float
+    """1/(K+1)."""
+    alignment: float
+    """Mean ‖q − k₀‖² of unit vectors: 0 when views of one image agree, 2 at random."""
+    uniformity: float
+    """log of the mean of exp(−2‖x − y‖²) over pairs of queries: 0 at collapse, about −4 at best."""
+    embedding_rank: float
+    """How many dimensions the queries fill: exp of the entropy of their singular values."""
+    num_negatives: int
+    """K, counted; the smallest where contrasts differ."""
+    margin: float
+    """m = τ·log(α/K) at that K; infinite for the decoupled loss."""
+
+
+@torch.no_grad()
+def diagnose(
+    contrasts: Sequence[Contrast],
+    *,
+    temperature: float,
+    alpha: float | None,
+    max_queries: int = 256,
+    max_keys: int = 16384,
+) -> Diagnostics:
+    """Read a step's contrasts; in float32, or float64 where an input is, also under autocast.
+
+    Some of the queries are looked at, evenly spaced over the batch; each with all the keys it
+    meets. Several contrasts give the mean by their weights.
+
+    Args:
+        contrasts: of the step, as the objective gets them.
+        temperature: τ.
+        alpha: α; None: plain InfoNCE, α = K; math.inf: the decoupled loss.
+        max_queries: how many queries to look at in each contrast. The rank cannot exceed this.
+        max_keys: with more keys than this, loss and gradient are read from fewer queries, so that
+            no more than max_queries · max_keys similarities are computed.
+
+    A collapsed encoder has no information, the accuracy of chance and no dimensions:
+
+    >>> from eqco.contrast import Negatives
+    >>> same = torch.ones(8, 4)
+    >>> seen = diagnose([Contrast(same, same, Negatives(same))], temperature=0.2, alpha=256)
+    >>> round(seen.information, 4), seen.information_kind, round(seen.accuracy, 4)
+    (0.0, 'estimate', 0.1111)
+    >>> seen.embedding_rank, seen.gradient_norm_mean < 1e-5
+    (0.0, True)
+    """
+    check_setting(temperature, alpha, None, "cosine", "mean")
+    for name, limit in (("max_queries", max_queries), ("max_keys", max_keys)):
+        if limit < 1:
+            raise InputError(f"{name}={limit}; it must be at least 1.")
+    total_weight = sum(contrast.weight for contrast in contrasts)
+    if not total_weight > 0:
+        raise InputError(
+            f"{len(contrasts)} contrasts of total weight {total_weight}; diagnostics need at least "
+            f"one contrast of weight greater than 0."
+        )
+    views = [view_of(each, temperature, alpha, max_queries, max_keys) for each in contrasts]
+    share = [contrast.weight / total_weight for contrast in contrasts]
+
+    def mean(values: Sequence[float]) -> float:
+        return sum(part * value for part, value in zip(share, values, strict=True))
+
+    gradient_mean = mean([view.gradient_norm for view in views])
+    gradient_square = mean([view.gradient_variance + view.gradient_norm**2 for view in views])
+    fewest = min(views, key=lambda view: view.num_negatives)
+    guaranteed = all(
+        view.alpha != math.inf and is_guaranteed_bound(view.alpha, view.num_negatives)
+        for view in views
+    )
+    return Diagnostics(
+        information=mean([view.offset - view.loss for view in views]),
+        information_kind="bound" if guaranteed else "estimate",
+        ceiling=mean([math.log1p(view.alpha) for view in views]),
+        loss=mean([view.loss for view in views]),
+        gradient_norm_mean=gradient_mean,
+        gradient_norm_std=math.sqrt(max(0.0, gradient_square - gradient_mean**2)),
+        gradient_bound=mean([view.gradient_bound for view in views]),
+        accuracy=mean([view.accuracy for view in views]),
+        accuracy_chance=mean([1 / (view.num_negatives + 1) for view in views]),
+        alignment=mean([view.alignment for view in views]),
+        uniformity=mean([view.uniformity for view in views]),
+        embedding_rank=mean([view.rank for view in views]),
+        num_negatives=fewest.num_negatives,
+        margin=fewest.margin,
+    )
+
+
+class View(NamedTuple):
+    """What one contrast shows."""
+
+    num_negatives: int
+    alpha: float
+    margin: float
+    offset: float  # f̂ + L: log(1+α), or log K when decoupled
+    loss: float
+    gradient_norm: float
+    gradient_variance: float
+    gradient_bound: float
+    accuracy: float
+    alignment: float
+    uniformity: float
+    rank: float
+
+
+def view_of(
+    contrast: Contrast, temperature: float, alpha: float | None, max_queries: int, max_keys: int
+) -> View:
+    """Look at one contrast."""
+    num_negatives = contrast.negatives.num_negatives
+    keys = contrast.negatives.keys
+    if alpha is None:
+        alpha = float(num_negatives)
+    if alpha == math.inf:
+        margin, offset = math.inf, math.log(num_negatives)
+    else:
+        margin, offset = eqco_margin(alpha, num_negatives, temperature), math.log1p(alpha)
+    with without_autocast(contrast.queries):
+        dtype = precision(contrast.queries, contrast.positives, keys)
+        rows = spaced_rows(len(contrast.queries), max_queries, keys.device)
+        queries, _ = scaled(contrast.queries[rows], dtype, unit=True)
+        positives, _ = scaled(contrast.positives[rows], dtype, unit=True)
+        few = max(1, max_queries * max_keys // max(len(keys), max_keys))
+        chosen = spaced_rows(len(rows), few, keys.device)
+        parts = [
+            torch.stack(per_query(*given, temperature, margin))
+            for given in met_keys(
+                contrast, rows[chosen], queries[chosen], positives[chosen], temperature
+            )
+        ]
+        # means and ranks are taken in float64, which not every device has
+        loss, norm, bound, correct = torch.cat(parts, dim=1).cpu().double()
+        queries, positives = queries.cpu(), positives.cpu()
+        read = torch.stack(
+            [
+                loss.mean(),
+                norm.mean(),
+                norm.var(correction=0),
+                bound.mean(),
+                correct.mean(),
+                (queries - positives).double().square().sum(dim=1).mean(),
+                uniformity(queries),
+                effective_rank(queries),
+            ]
+        )
+    return View(num_negatives, alpha, margin, offset, *read.tolist())
+
+
+def spaced_rows(available: int, wanted: int, device: torch.device) -> Tensor:
+    """At most `wanted` of the rows 0 … available − 1, evenly spaced.
+
+    >>> spaced_rows(10, 4, torch.device("cpu"))
+    tensor([0, 2, 5, 7])
+    """
+    count = min(available, wanted)
+    return torch.arange(count, device=device) * available // count
+
+
+def met_keys(
+    contrast: Contrast, rows: Tensor, queries: Tensor, positives: Tensor, temperature: float
+) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]]:
+    """In chunks of queries: queries, positive keys, all keys, similarities and counts of meetings.
+
+    The similarity of a key that a query meets c times is raised by τ·log c, which counts it c times
+    in every sum of exponentials; a key it never meets is at −∞. Where each query meets each key
+    once there are no counts.
+    """
+    negatives = contrast.negatives
+    keys, _ = scaled(negatives.keys, queries.dtype, unit=True)
+    chunk = max(1, CHUNK_ELEMENTS // len(keys))
+    for start in range(0, len(rows), chunk):
+        here = slice(start, start + chunk)
+        similarity = queries[here] @ keys.t()
+        places = negatives.excluded if negatives.columns is None else negatives.columns
+        count = None
+        if places is not None:
+            named = torch.zeros_like(similarity)
+            place = places[rows[here]]
+            named.scatter_add_(1, place, named.new_ones(()).expand_as(place))
+            count = named if negatives.columns is not None else (named == 0).to(named.dtype)
+            similarity += temperature * count.log()
+        yield queries[here], positives[here], keys, similarity, count
+
+
+def per_query(
+    queries: Tensor,
+    positives: Tensor,
+    keys: Tensor,
+    negative: Tensor,
+    count: Tensor | None,
+    temperature: float,
+    margin: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Loss, ‖dL/dq‖, its bound and whether the positive is nearest, each (n,)."""
+    positive = (queries * positives).sum(dim=1)
+    if margin == math.inf:
+        # the decoupled loss; gradient and bound below take the limit by themselves
+        loss = log_odds(positive, negative, temperature, 0.0)
+    else:
+        loss = info_nce(positive, negative, temperature=temperature, margin=margin)
+    gradient = info_nce_gradient(
+        positive, negative, positives, keys, temperature=temperature, margin=margin
+    )
+    bound = gradient_bound(positive, negative, temperature=temperature, margin=margin)
+    norm = torch.linalg.vector_norm(gradient, dim=1)
+    return loss, norm, bound, nearest(positive, negative, count, temperature)
+
+
+def nearest(positive: Tensor, negative: Tensor, count: Tensor | None, temperature: float) -> Tensor:
+    """1 where the positive is nearer than all negatives, 1/(1+ties) where others are as near, (n,).
+
+    Shared ties keep a collapsed encoder at chance: the first of equal keys must not win.
+    """
+    if count is None:
+        count = torch.ones_like(negative)
+    else:
+        negative = negative - temperature * count.log()
+        negative = negative.masked_fill(count == 0, -torch.inf)
+    # two ways of summing the same product differ by rounding
+    ahead = negative - positive[:, None]
+    rounding = 16 * torch.finfo(negative.dtype).eps
+    ties = ((ahead.abs() <= rounding) * count).sum(dim=1)
+    return (ahead <= rounding).all(dim=1) / (1 + ties)
+
+
+def uniformity(queries: Tensor) -> Tensor:
+    """Wang and Isola's (2020): log of the mean of exp(−2‖x − y‖²) over pairs; NaN for one query."""
+    if len(queries) < 2:
+        return queries.new_full((), torch.nan, dtype=torch.float64)
+    distances = torch.nn.functional.pdist(queries.double())
+    return (-2 * distances.square()).exp().mean().log()
+
+
+def effective_rank(queries: Tensor) -> Tensor:
+    """exp of the entropy of the singular values of the centred queries (Roy and Vetterli, 2007).
+
+    0 where all queries are the same: what rounding leaves of them is not a dimension.
+    """
+    centred = (queries - queries.mean(dim=0)).double()
+    if not centred.isfinite().all():
+        return centred.new_full((), torch.nan)
+    values = torch.linalg.svdvals(centred)
+    rounding = max(queries.shape) * torch.finfo(queries.dtype).eps * math.sqrt(len(queries))
+    values = values[values > rounding]
+    if len(values) == 0:
+        return values.new_zeros(())
+    share = values / values.sum()
+    return torch.special.entr(share).sum().exp()
