@@ -1,0 +1,105 @@
+"""Every kind of image file loads as eight-bit RGB, or is refused by name."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from eqco.data import decoding
+from eqco.data.decoding import UnreadableImageError, decode, image_size
+
+
+def pixels(path) -> np.ndarray:
+    return np.asarray(decode(path))
+
+
+def test_grey_is_repeated(tmp_path):
+    grey = np.arange(64, dtype=np.uint8).reshape(8, 8)
+    Image.fromarray(grey).save(tmp_path / "grey.png")
+    assert (pixels(tmp_path / "grey.png") == grey[:, :, None]).all()
+
+
+def test_sixteen_bits_are_scaled_not_clipped(tmp_path):
+    deep = np.array([[0, 257, 25700, 65535]], dtype=np.uint16)
+    Image.fromarray(deep).save(tmp_path / "deep.png")
+    assert pixels(tmp_path / "deep.png")[0, :, 0].tolist() == [0, 1, 100, 255]
+
+
+@pytest.mark.parametrize("mode", ["P", "RGBA", "LA", "1", "CMYK", "YCbCr"])
+def test_other_kinds_of_pixel_become_rgb(tmp_path, mode):
+    colour = Image.new("RGB", (6, 5), (255, 255, 255))
+    path = tmp_path / ("image.jpg" if mode in ("CMYK", "YCbCr") else "image.png")
+    colour.convert(mode).save(path)
+    assert pixels(path).shape == (5, 6, 3)
+    assert pixels(path).min() >= 250
+
+
+def test_a_palette_with_transparency_loads(tmp_path):
+    image = Image.new("P", (4, 4), 1)
+    image.putpalette([0, 0, 0, 10, 200, 30])
+    image.save(tmp_path / "clear.png", transparency=b"\x00\xff")
+    assert pixels(tmp_path / "clear.png")[0, 0].tolist() == [10, 200, 30]
+
+
+def test_exif_orientation_is_applied(tmp_path):
+    image = Image.new("RGB", (8, 4))
+    image.paste((255, 255, 255), (0, 0, 4, 4))  # left half white
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turn by 90 degrees clockwise to see it upright
+    image.save(tmp_path / "turned.jpg", exif=exif, quality=95)
+    upright = pixels(tmp_path / "turned.jpg")
+    assert upright.shape == (8, 4, 3)
+    assert upright[0].min() > 200  # the white half is on top
+    assert upright[-1].max() < 50
+    assert image_size(tmp_path / "turned.jpg") == (8, 4)
+
+
+def test_one_pixel_loads(tmp_path, save_image):
+    save_image(tmp_path / "dot.png", (1, 1))
+    assert pixels(tmp_path / "dot.png").shape == (1, 1, 3)
+
+
+def test_a_still_gif_loads_and_an_animated_one_is_refused(tmp_path):
+    frames = [Image.new("RGB", (4, 4), (value, 0, 0)) for value in (0, 100, 200)]
+    frames[0].save(tmp_path / "still.gif")
+    frames[0].save(tmp_path / "moving.gif", save_all=True, append_images=frames[1:])
+    assert pixels(tmp_path / "still.gif").shape == (4, 4, 3)
+    for read in (decode, image_size):
+        with pytest.raises(UnreadableImageError, match=r"moving.gif .* animation of 3 frames"):
+            read(tmp_path / "moving.gif")
+
+
+def test_floating_point_pixels_are_refused(tmp_path):
+    Image.fromarray(np.zeros((4, 4), dtype=np.float32)).save(tmp_path / "float.tiff")
+    with pytest.raises(UnreadableImageError, match=r"float.tiff .* 32-bit numbers \(mode F\)"):
+        decode(tmp_path / "float.tiff")
+
+
+def test_damaged_files_are_named_with_the_reason(tmp_path, save_image):
+    (tmp_path / "text.jpg").write_text("not an image")
+    (tmp_path / "empty.jpg").write_bytes(b"")
+    whole = save_image(tmp_path / "whole.jpg", (64, 64)).read_bytes()
+    (tmp_path / "half.jpg").write_bytes(whole[: len(whole) // 2])
+    for name, reason in (
+        ("text.jpg", "its content is not that of an image"),
+        ("empty.jpg", "the file is empty"),
+        ("half.jpg", "truncated"),
+        ("missing.jpg", "No such file"),
+    ):
+        with pytest.raises(UnreadableImageError, match=f"{name} cannot be read: .*{reason}"):
+            decode(tmp_path / name)
+
+
+def test_decompression_bombs_are_refused_from_the_header(tmp_path, monkeypatch, save_image):
+    path = save_image(tmp_path / "bomb.png", (40, 40))
+    monkeypatch.setattr(decoding, "MAX_PIXELS", 1000)
+    for read in (decode, image_size):
+        with pytest.raises(UnreadableImageError, match="40 x 40 pixels: over the limit of 1000"):
+            read(path)
+
+
+def test_pillows_own_bomb_alarm_is_answered_too(tmp_path, monkeypatch, save_image):
+    path = save_image(tmp_path / "bomb.png", (40, 40))
+    for limit in (1000, 100):  # Pillow warns above the limit and raises above twice the limit
+        monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
+        with pytest.raises(UnreadableImageError, match=r"bomb.png .*decompression bomb"):
+            decode(path)

@@ -1,0 +1,202 @@
+"""What a folder, a name or a Dataset becomes, and how the unusable is refused."""
+
+import gzip
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import Dataset
+
+from eqco.data import open_source, source_from_dataset
+from eqco.data.named import memory_split
+from eqco.runtime.errors import InputError
+
+
+def counts(source) -> dict[str, int]:
+    return {name: len(split) for name, split in source.splits.items()}
+
+
+def test_the_embedded_set_has_its_published_splits():
+    source = open_source()
+    assert counts(source) == {"train": 675, "val": 57, "test": 661}
+    assert source["train"].size == (64, 64)
+    assert len(source.classes) == 14
+    assert set(source["train"].labels.tolist()) == set(range(14))
+    assert len(open_source("groceries-coarse").classes) == 5
+
+
+def test_split_folders_are_splits_and_their_folders_classes(folder):
+    source = open_source(folder)
+    assert counts(source) == {"train": 12, "test": 4}
+    assert source.classes == ("cat", "dog")
+    assert source["test"].labels.tolist() == [0, 0, 1, 1]
+    assert Path(source["train"].images.name(0)) == folder / "train" / "cat" / "0.png"
+
+
+def test_images_of_one_size_are_kept_in_memory_and_others_are_not(tmp_path, folder, save_image):
+    for number in range(3):
+        save_image(tmp_path / "alike" / f"{number}.png", (10, 12), seed=number)
+    assert open_source(tmp_path / "alike")["train"].size == (12, 10)
+    assert open_source(tmp_path / "alike", memory_gib=0)["train"].size is None
+    assert open_source(folder)["train"].size is None
+
+
+def test_classes_without_splits_are_divided_by_a_seed(tmp_path, save_image):
+    for name in ("a", "b"):
+        for number in range(20):
+            save_image(tmp_path / "set" / name / f"{number}.png", seed=number)
+    source, again = (open_source(tmp_path / "set", split_seed=1) for _ in range(2))
+    assert counts(source) == {"train": 32, "val": 4, "test": 4}
+    assert [int((source["val"].labels == label).sum()) for label in (0, 1)] == [2, 2]
+    assert torch.equal(source["train"].images.pixels, again["train"].images.pixels)
+    other = open_source(tmp_path / "set", split_seed=2)
+    assert not torch.equal(source["train"].images.pixels, other["train"].images.pixels)
+    assert counts(open_source(tmp_path / "set", val_fraction=0)) == {"train": 36, "test": 4}
+
+
+def test_images_without_folders_are_one_unlabelled_split(tmp_path, save_image):
+    for number in range(3):
+        save_image(tmp_path / f"{number}.jpg", seed=number)
+    (tmp_path / "notes.txt").write_text("words")
+    source = open_source(tmp_path)
+    assert counts(source) == {"train": 3}
+    assert source["train"].labels is None
+    assert [Path(name).name for name in source.ignored] == ["notes.txt"]
+
+
+def test_unlabelled_takes_everything_below(folder):
+    source = open_source(folder, unlabelled=True)
+    assert counts(source) == {"train": 16}
+    assert source["train"].labels is None
+
+
+def test_an_unlabelled_folder_may_stand_beside_train(folder, save_image):
+    save_image(folder / "unlabeled" / "x.png")
+    source = open_source(folder)
+    assert counts(source) == {"train": 12, "test": 4, "unlabelled": 1}
+    assert source["unlabelled"].labels is None
+
+
+def refused(path, message: str, **options) -> None:
+    with pytest.raises(InputError, match=message):
+        open_source(path, **options)
+
+
+def test_unusable_folders_are_refused_with_what_was_looked_for(tmp_path, folder, save_image):
+    refused(tmp_path / "nowhere", "neither a folder that exists nor a data set by name")
+    refused("cifar-10", r"Did you mean 'cifar10'\? The names are groceries")
+    (tmp_path / "empty").mkdir()
+    refused(tmp_path / "empty", r"holds no images; looked for images \(\.jpg")
+    (tmp_path / "hollow" / "class").mkdir(parents=True)
+    refused(tmp_path / "hollow", "holds no images")
+    file = save_image(tmp_path / "one" / "only" / "0.png")
+    refused(file, "is a file; give the folder")
+    refused(tmp_path / "one", "has one class, 'only'; .* or pass --unlabelled")
+    assert counts(open_source(tmp_path / "one", unlabelled=True)) == {"train": 1}
+    save_image(tmp_path / "one" / "loose.png")
+    refused(tmp_path / "one", r"holds images \(loose.png\) beside folders \(only\)")
+    (folder / "train" / "emu").mkdir()
+    refused(folder, r"emu holds no images .*fill or remove")
+    (folder / "train" / "emu").rmdir()
+    save_image(folder / "test" / "emu" / "0.png")
+    refused(folder, "has a class 'emu' that the training split does not have")
+
+
+def test_unreadable_files_are_found_at_the_start_or_skipped(folder):
+    (folder / "train" / "cat" / "bad.png").write_text("words")
+    (folder / "train" / "dog" / "bad.png").write_text("words")
+    refused(folder, r"cat/bad.png cannot be read: .*not that of an image \(and 1 more")
+    source = open_source(folder, on_unreadable="skip")
+    assert counts(source) == {"train": 12, "test": 4}
+    assert [Path(error.name).parent.name for error in source.unreadable] == ["cat", "dog"]
+    assert source["train"].labels.tolist() == [0] * 6 + [1] * 6
+    for parent in ("train/cat", "train/dog"):
+        for file in (folder / parent).iterdir():
+            file.write_text("words")
+    refused(folder, "none of the 14 images", on_unreadable="skip")
+
+
+def test_a_split_that_is_not_there_is_named(folder):
+    with pytest.raises(InputError, match=r"split='val', but .* has train, test"):
+        open_source(folder)["val"]
+
+
+class Squares(Dataset):
+    """Items (pixels, label) of one size; item 5 can be broken."""
+
+    def __init__(self, broken: bool = False):
+        self.broken = broken
+        self.targets = [i % 2 for i in range(10)]
+
+    def __len__(self):
+        return 10
+
+    def __getitem__(self, i):
+        if self.broken and i == 5:
+            raise KeyError("no such row")
+        return torch.full((3, 8, 8), i, dtype=torch.uint8), i % 2
+
+
+def test_any_map_style_dataset_is_a_source():
+    source = open_source(Squares())
+    assert counts(source) == {"train": 10}
+    assert source["train"].images.pixels[7].unique().tolist() == [7]
+    assert source["train"].labels.tolist() == [0, 1] * 5
+    lazy = source_from_dataset(Squares(), memory_gib=0, labels=[3] * 10, split="val")
+    assert np.asarray(lazy["val"].images.read(4)).max() == 4
+    assert lazy["val"].labels.tolist() == [3] * 10
+
+
+def test_a_dataset_that_fails_or_transforms_is_named():
+    with pytest.raises(InputError, match=r"item 5 of Squares cannot be read: KeyError"):
+        open_source(Squares(broken=True))
+    with pytest.raises(InputError, match=r"float32 .*return a PIL image or uint8 pixels"):
+        open_source([torch.zeros(3, 4, 4)])
+    with pytest.raises(InputError, match="no map-style Dataset"):
+        open_source(iter([]))
+    with pytest.raises(InputError, match="list is empty"):
+        open_source([])
+
+
+def test_arrays_of_torchvision_become_three_channels():
+    grey = memory_split("train", torch.zeros(2, 28, 28, dtype=torch.uint8), [0, 1], ["a", "b"])
+    assert grey.images.pixels.shape == (2, 3, 28, 28)
+    last = memory_split("train", np.zeros((2, 32, 30, 3), np.uint8), [0, 1], ["a", "b"])
+    assert last.images.pixels.shape == (2, 3, 32, 30)
+    first = memory_split("unlabelled", np.zeros((2, 3, 96, 96), np.uint8), [-1, -1], ["a"])
+    assert first.images.pixels.shape == (2, 3, 96, 96)
+    assert first.labels is None
+
+
+def test_fashion_mnist_is_read_from_its_own_files(tmp_path):
+    raw = tmp_path / "FashionMNIST" / "raw"
+    raw.mkdir(parents=True)
+    for prefix, count in (("train", 5), ("t10k", 3)):
+        images = struct.pack(">IIII", 0x803, count, 28, 28) + bytes(range(28)) * 28 * count
+        labels = struct.pack(">II", 0x801, count) + bytes(range(count))
+        for kind, data in (("images-idx3", images), ("labels-idx1", labels)):
+            (raw / f"{prefix}-{kind}-ubyte").write_bytes(data)
+            (raw / f"{prefix}-{kind}-ubyte.gz").write_bytes(gzip.compress(data))
+    source = open_source("fashion-mnist", root=tmp_path, download=False)
+    assert counts(source) == {"train": 5, "test": 3}
+    assert source["train"].images.pixels[0, 2, 0].tolist() == list(range(28))
+
+
+@pytest.mark.parametrize("name", ["cifar10", "cifar100", "stl10", "imagenette", "imagenet"])
+def test_a_set_that_was_not_downloaded_is_answered_with_what_to_do(name, tmp_path):
+    message = f"{name} could not be opened below .*give its folder with --root"
+    refused(name, message, root=tmp_path, download=False)
+
+
+def test_a_folder_of_real_jpegs_has_grey_ones_among_them(shared_data, tmp_path):
+    import tarfile
+
+    with tarfile.open(shared_data / "tiny-imagenet-20.tar.xz") as archive:
+        chosen = [member for member in archive.getmembers() if "/val/" in member.name]
+        archive.extractall(tmp_path, chosen[:300], filter="data")
+    found = next(tmp_path.rglob("val"))
+    source = open_source(found)
+    assert sum(counts(source).values()) == sum(path.suffix == ".JPEG" for path in found.rglob("*"))
+    assert source["train"].size == (64, 64)
