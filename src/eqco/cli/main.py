@@ -1,7 +1,8 @@
 """`eqco COMMAND …`: finds the command, parses its options from its signature, runs it.
 
 A command is a module of this room with one function `run`, whose typed, keyword-only arguments are
-the options and whose docstring is the help text. Only the chosen command is imported, so that
+the options and whose docstring is the help text; or with a `parse` of its own, whose result `run`
+takes. Only the chosen command is imported, so that
 `eqco --help` waits for nothing.
 """
 
@@ -18,6 +19,8 @@ __all__ = ["COMMANDS", "main"]
 
 # name -> one line for `eqco --help`; the module is eqco.cli.<name>
 COMMANDS: dict[str, str] = {
+    "train": "turn a folder of images into an encoder, by SiMo, MoCo, MoCo v2 or SimCLR",
+    "recipes": "list the published recipes, or show one",
     "demo": "see the rule at work: loss, information and gradient against K, in a minute",
     "lab": "estimate information between Gaussians; each value says if it is a guaranteed bound",
     "reproduce": "regenerate a figure, table or study of the paper, with its number beside ours",
@@ -78,7 +81,11 @@ def dispatch(name: str, arguments: Sequence[str]) -> int:
     """Import the command, parse its options, call it."""
     import tyro
 
-    run = importlib.import_module(f"eqco.cli.{name}").run
+    module = importlib.import_module(f"eqco.cli.{name}")
+    run = module.run
+    if hasattr(module, "parse"):  # its defaults depend on what was given
+        run(module.parse(arguments))
+        return 0
     tyro.cli(run, args=arguments, prog=f"eqco {name}", description=help_text(run.__doc__))
     return 0
 

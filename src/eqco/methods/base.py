@@ -66,11 +66,16 @@ class KeyEncoder(nn.Module):
     def forward(self, images: Tensor, step: int) -> Tensor:
         """Unit keys of the images, in their order, without gradient, (N, D)."""
         if not self.shuffle:
-            return F.normalize(self.network(images).float(), dim=1)
+            return self.unit_keys(images)
         order = torch.randperm(len(images), generator=generator_for("shuffle", self.seed, step))
         order = order.to(images.device)
-        keys = F.normalize(self.network(images[order]).float(), dim=1)
+        keys = self.unit_keys(images[order])
         return torch.empty_like(keys).index_copy_(0, order, keys)
+
+    def unit_keys(self, images: Tensor) -> Tensor:
+        """Keys of length one, in float32 or better also under autocast."""
+        keys: Tensor = self.network(images)
+        return F.normalize(keys.to(torch.promote_types(keys.dtype, torch.float32)), dim=1)
 
 
 def batch_negatives(

@@ -1,0 +1,317 @@
+"""Recipe -> objects: the only module that sees both sides; and the two calls that use it."""
+
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from eqco.contrast import KeyQueue, Objective
+from eqco.data import Source, Split, TwoViewLoader, find_pipeline, open_source
+from eqco.encoders import (
+    Encoder,
+    backbone_named,
+    feature_dim_of,
+    linear_head,
+    mlp_head,
+    normalised_head,
+    split_batch_norm,
+)
+from eqco.evaluation import extract_features, knn_accuracy
+from eqco.methods import Method, MoCo, SimCLR, SiMo
+from eqco.recipes import Recipe, recipe_from_dict, recipe_to_dict
+from eqco.runtime.checkpoints import read_checkpoint
+from eqco.runtime.errors import InputError
+from eqco.runtime.records import code_version, hardware
+from eqco.runtime.run_directory import RunDirectory, write_json
+from eqco.theory import scaled_learning_rate
+from eqco.training.loop import Outcome, Parts, Rhythm, StepReport, run_training
+from eqco.training.optimisers import LARS, sgd
+from eqco.training.schedules import learning_rate_factor
+
+__all__ = ["build_encoder", "build_parts", "load", "resume", "train"]
+
+HEADS: dict[str, Callable[..., nn.Module]] = {
+    "normalised": normalised_head,
+    "mlp": mlp_head,
+    "linear": linear_head,
+}
+
+
+def build_encoder(recipe: Recipe, backbone: nn.Module | None = None) -> Encoder:
+    """Backbone and head with first weights drawn from the recipe's seed."""
+    settings = recipe.encoder
+    torch.manual_seed(recipe.training.seed)
+    if backbone is None:
+        backbone = backbone_named(settings.backbone, width=settings.width, stem=settings.stem)
+    head = HEADS[settings.head](feature_dim_of(backbone), settings.embedding_dim)
+    encoder = Encoder(backbone, head)
+    if settings.bn_groups > 1:
+        split_batch_norm(encoder, settings.bn_groups)
+    return encoder
+
+
+def build_method(recipe: Recipe, encoder: Encoder) -> Method:
+    """The framework around the encoder."""
+    negatives, seed = recipe.negatives, recipe.training.seed
+    shuffle = recipe.encoder.batch_norm == "shuffling"
+    if recipe.method == "moco":
+        assert negatives.count is not None
+        queue = KeyQueue(negatives.count, recipe.encoder.embedding_dim, seed=seed)
+        return MoCo(encoder, queue=queue, ema_decay=recipe.ema_decay, shuffle=shuffle, seed=seed)
+    if recipe.method == "simo":
+        memory = None
+        if negatives.queue:
+            memory = KeyQueue(negatives.queue, recipe.encoder.embedding_dim, seed=seed)
+        return SiMo(
+            encoder,
+            ema_decay=recipe.ema_decay,
+            num_negatives=negatives.count,
+            shared=negatives.shared,
+            queue=memory,
+            shuffle=shuffle,
+            seed=seed,
+        )
+    return SimCLR(
+        encoder,
+        num_negatives=negatives.count,
+        shared=negatives.shared,
+        both_views=negatives.both_views,
+        seed=seed,
+    )
+
+
+def build_parts(
+    recipe: Recipe,
+    source: Source,
+    *,
+    backbone: nn.Module | None = None,
+    device: torch.device | str = "cpu",
+) -> Parts:
+    """Everything the training loop drives."""
+    split = source["unlabelled"] if "unlabelled" in source else source["train"]
+    check_memory(recipe, split)
+    loader = TwoViewLoader(
+        split,
+        find_pipeline(recipe.data.pipeline),
+        size=recipe.data.image_size,
+        num_queries=recipe.training.num_queries,
+        seed=recipe.training.seed,
+        workers=recipe.data.workers,
+        device=torch.device(device),
+    )
+    method = build_method(recipe, build_encoder(recipe, backbone)).to(device)
+    if recipe.training.channels_last:
+        method = method.to(memory_format=torch.channels_last)
+    if recipe.training.compile:
+        for network in (method.encoder, getattr(method, "key_encoder", None)):
+            if network is not None:
+                network.compile()
+    rhythm = build_rhythm(recipe, loader.steps_per_epoch)
+    return Parts(
+        method=method,
+        objective=Objective(temperature=recipe.objective.temperature, alpha=recipe.objective.alpha),
+        loader=loader,
+        optimiser=build_optimiser(recipe, method.encoder),
+        learning_rate=partial(rate_at, recipe, loader.steps_per_epoch),
+        rhythm=rhythm,
+        accumulate=recipe.training.accumulate,
+        precision=recipe.training.precision,
+        channels_last=recipe.training.channels_last,
+        probe=build_probe(recipe, source),
+    )
+
+
+def check_memory(recipe: Recipe, split: Split) -> None:
+    """Refuse a memory that is sure to hold older keys of a query's own image."""
+    name = "negatives.count" if recipe.method == "moco" else "negatives.queue"
+    held = (recipe.negatives.count or 0) if recipe.method == "moco" else recipe.negatives.queue
+    if held > len(split):
+        raise InputError(
+            f"{name}={held}, but there are {len(split)} images to train on: the memory would hold "
+            f"older keys of each query's own image. Choose at most {len(split)}; with EqCo a small "
+            f"memory imitates a large one (--objective.alpha {held})."
+        )
+
+
+def build_rhythm(recipe: Recipe, steps_per_epoch: int) -> Rhythm:
+    """The recipe's epochs as steps."""
+    training = recipe.training
+    return Rhythm(
+        total_steps=training.epochs * steps_per_epoch,
+        warmup_steps=round(recipe.optimiser.warmup_epochs * steps_per_epoch),
+        log_every=training.log_every,
+        diagnose_every=training.diagnose_every,
+        save_every=training.save_every * steps_per_epoch,
+        keep_every=training.keep_every * steps_per_epoch,
+        probe_every=training.probe_every * steps_per_epoch,
+    )
+
+
+def build_optimiser(recipe: Recipe, encoder: Encoder) -> torch.optim.Optimizer:
+    """SGD with the published settings, or LARS."""
+    settings = recipe.optimiser
+    rate = scaled_rate(recipe)
+    make = sgd if settings.name == "sgd" else LARS
+    return make(
+        encoder.parameters(),
+        rate,
+        sgd_momentum=settings.sgd_momentum,
+        weight_decay=settings.weight_decay,
+    )
+
+
+def scaled_rate(recipe: Recipe) -> float:
+    """The peak learning rate: the base rate scaled to N (Eq. 8)."""
+    settings = recipe.optimiser
+    return scaled_learning_rate(
+        settings.base_learning_rate,
+        recipe.training.num_queries,
+        settings.reference,
+        rule=settings.rule,
+    )
+
+
+def rate_at(recipe: Recipe, steps_per_epoch: int, step: int) -> float:
+    """The learning rate at a step."""
+    settings = recipe.optimiser
+    return scaled_rate(recipe) * learning_rate_factor(
+        step,
+        schedule=settings.schedule,
+        total_steps=recipe.training.epochs * steps_per_epoch,
+        warmup_steps=round(settings.warmup_epochs * steps_per_epoch),
+        drops=tuple(drop * steps_per_epoch for drop in settings.drops),
+    )
+
+
+def build_probe(recipe: Recipe, source: Source) -> Callable[[nn.Module], dict[str, float]] | None:
+    """A kNN probe where the data has labels to train and to test on."""
+    tested = next((name for name in ("test", "val") if name in source), None)
+    if tested is None or "train" not in source:
+        return None
+    train_split, test_split = source["train"], source[tested]
+    if train_split.labels is None or test_split.labels is None:
+        return None
+    neighbours = 200 if len(train_split) >= 5000 else min(20, len(train_split))
+
+    def probe(encoder: nn.Module) -> dict[str, float]:
+        assert isinstance(encoder, Encoder)
+        features = [
+            extract_features(encoder.features, split, size=recipe.data.image_size)
+            for split in (train_split, test_split)
+        ]
+        accuracy = knn_accuracy(features[1], features[0], neighbours=neighbours)
+        return {f"knn{neighbours}_{tested}": accuracy}
+
+    return probe
+
+
+def train(
+    recipe: Recipe,
+    data: Any = "groceries",
+    *,
+    out: Path | str,
+    encoder: nn.Module | None = None,
+    device: torch.device | str = "cpu",
+    show: Callable[[StepReport], None] = lambda report: None,
+) -> Outcome:
+    """Train an encoder from the beginning and leave everything in the folder `out`.
+
+    Args:
+        recipe: what to do; `eqco.named_recipe` has the published ones.
+        data: a name, a folder, a map-style Dataset, or an opened `Source`.
+        out: the run directory, which must not hold a run.
+        encoder: a backbone of your own, with `feature_dim`; else the recipe's.
+        device: where to train.
+        show: gets a report at every line of metrics.
+    """
+    source = data if isinstance(data, Source) else open_source(data)
+    run = RunDirectory(Path(out))
+    with run.locked():
+        parts = build_parts(recipe, source, backbone=encoder, device=device)
+        run.start(recipe_to_dict(recipe), environment(source, parts, device))
+        return finish(parts, run, recipe, None, show)
+
+
+def resume(
+    path: Path | str,
+    data: Any = "groceries",
+    *,
+    encoder: nn.Module | None = None,
+    device: torch.device | str = "cpu",
+    show: Callable[[StepReport], None] = lambda report: None,
+) -> Outcome:
+    """Go on with a run from its last checkpoint, or from the checkpoint file given.
+
+    The end is the same, to the bit on one machine, as if the run had never stopped.
+    """
+    path = Path(path)
+    checkpoint = path if path.suffix == ".pt" else None
+    run = RunDirectory(path if checkpoint is None else path.parent.parent)
+    values = run.read_recipe()
+    recipe = recipe_from_dict(values)
+    source = data if isinstance(data, Source) else open_source(data)
+    with run.locked():
+        state = run.load(recipe_to_dict(recipe), checkpoint)
+        parts = build_parts(recipe, source, backbone=encoder, device=device)
+        return finish(parts, run, recipe, state, show)
+
+
+def finish(
+    parts: Parts,
+    run: RunDirectory,
+    recipe: Recipe,
+    state: dict[str, Any] | None,
+    show: Callable[[StepReport], None],
+) -> Outcome:
+    """Run the loop, and write the result when training is complete."""
+    start = time.perf_counter()
+    outcome = run_training(parts, run, recipe_to_dict(recipe), state=state, show=show)
+    if outcome.stopped_by is None:
+        write_json(
+            run.result,
+            {
+                "steps": outcome.step,
+                "probe": outcome.probe,
+                "seconds_of_this_call": round(time.perf_counter() - start, 2),
+                "code": code_version(),
+                "hardware": hardware(),
+            },
+        )
+    return outcome
+
+
+def environment(source: Source, parts: Parts, device: torch.device | str) -> dict[str, Any]:
+    """What the run met: data, machine, versions."""
+    return {
+        "data": source.name,
+        "images": len(parts.loader.steps.split),
+        "steps_per_epoch": parts.loader.steps_per_epoch,
+        "parameters": sum(p.numel() for p in parts.method.encoder.parameters()),
+        "device": str(device),
+        "code": code_version(),
+        "hardware": hardware(),
+    }
+
+
+def load(run: Path | str, *, backbone: nn.Module | None = None) -> Encoder:
+    """The trained query encoder of a run, in eval mode.
+
+    Args:
+        run: a run directory, or one of its checkpoint files.
+        backbone: the module that was passed as `encoder` to `train`, if one was.
+    """
+    path = Path(run)
+    state = read_checkpoint(path if path.suffix == ".pt" else RunDirectory(path).last)
+    recipe = recipe_from_dict(state["recipe"])
+    encoder = build_encoder(recipe, backbone)
+    weights: dict[str, Tensor] = {
+        name.removeprefix("encoder."): value
+        for name, value in state["method"].items()
+        if name.startswith("encoder.")
+    }
+    encoder.load_state_dict(weights)
+    return encoder.eval()

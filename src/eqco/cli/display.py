@@ -1,0 +1,57 @@
+"""How training looks: a bar with numbers in a terminal, plain lines in a log file."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from eqco.training.loop import StepReport
+
+__all__ = ["training_display"]
+
+LINES = 60  # about as many lines of a log file tell of a whole training
+
+
+@contextmanager
+def training_display(stream: TextIO) -> Iterator[Callable[[StepReport], None]]:
+    """A function that shows reports."""
+    console = Console(file=stream)
+    if not console.is_terminal:
+        yield lambda report: print_line(report, stream)
+        return
+    columns = [TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()]
+    with Progress(*columns, console=console) as bar:
+        task = bar.add_task("starting", total=None)
+
+        def show(report: StepReport) -> None:
+            bar.update(task, total=report.total_steps, completed=report.step)
+            bar.update(task, description=summary(report))
+            for message in report.messages:
+                console.print(f"step {report.step}: {message}", style="yellow", markup=False)
+
+        yield show
+
+
+def print_line(report: StepReport, stream: TextIO) -> None:
+    """A line now and then, and every alarm."""
+    for message in report.messages:
+        print(f"step {report.step}: {message}", file=stream, flush=True)
+    every = max(1, report.total_steps // LINES)
+    ends_part = report.step // every > (report.step - 1) // every
+    if ends_part or report.step == report.total_steps:
+        left = f"{report.seconds_left:.0f} s left"
+        total = report.total_steps
+        print(f"{report.step}/{total} {summary(report)}, {left}", file=stream, flush=True)
+
+
+def summary(report: StepReport) -> str:
+    """Loss, f̂ with what it is worth, learning rate and speed."""
+    parts = [f"loss {report.loss:.3f}"]
+    if report.diagnostics is not None:
+        seen = report.diagnostics
+        parts.append(f"f̂ {seen.information:.2f} ({seen.information_kind})")
+    parts.append(f"lr {report.learning_rate:.4g}")
+    parts.append(f"{report.images_per_second:.0f} images/s")
+    return ", ".join(parts)

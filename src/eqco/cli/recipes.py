@@ -1,0 +1,49 @@
+"""`eqco recipes`: what can be trained, setting by setting."""
+
+import json
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+
+from eqco.recipes import PROFILES, RECIPES, named_recipe, recipe_to_dict
+from eqco.report.tables import print_table
+
+
+def run(name: Annotated[str, tyro.conf.Positional] = "", *, profile: str = "paper") -> None:
+    """List the published recipes, or show one as the JSON that `eqco train --recipe` takes.
+
+    Args:
+        name: simo, mocov1, mocov2 or simclr; none lists them.
+        profile: paper, desk or demo.
+
+    Examples:
+        eqco recipes
+        eqco recipes simo --profile desk > my_recipe.json
+    """
+    if name:
+        print(json.dumps(recipe_to_dict(named_recipe(name, profile)), indent=1))
+        return
+    console = Console()
+    header = ["recipe", "K", "α", "τ", "lr (N = 256)", "β", "head", "batch norm", "augmentation"]
+    lines = []
+    for title, recipe in RECIPES.items():
+        count = recipe.negatives.count
+        offered = f"all {2 * recipe.training.num_queries - 2}"
+        lines.append(
+            [
+                title,
+                offered if count is None else str(count),
+                "plain" if recipe.objective.alpha is None else f"{recipe.objective.alpha:g}",
+                f"{recipe.objective.temperature:g}",
+                f"{recipe.optimiser.base_learning_rate:g}",
+                "–" if recipe.method == "simclr" else f"{recipe.ema_decay:g}",
+                recipe.encoder.head,
+                recipe.encoder.batch_norm,
+                recipe.data.pipeline,
+            ]
+        )
+    print_table(console, header, lines)
+    console.print()
+    for title, what in PROFILES.items():
+        console.print(f"profile {title}: {what}", markup=False)

@@ -1,0 +1,101 @@
+"""`eqco train`: a folder of images in, an encoder out."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import tyro
+
+from eqco.assembly import resume, train
+from eqco.cli.display import training_display
+from eqco.data import open_source
+from eqco.recipes import RECIPES, Recipe, named_recipe, read_recipe
+from eqco.runtime.errors import InputError
+from eqco.runtime.run_directory import RunDirectory
+from eqco.training.loop import Outcome
+
+DESCRIPTION = """Train an encoder by contrastive learning, and leave it in a run directory.
+
+Examples:
+    eqco train --profile demo
+    eqco train photos/ --recipe simo --profile desk --negatives.count 16
+    eqco train cifar10 --recipe mocov2 --profile desk --objective.alpha 65536
+    eqco train --resume runs/simo"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(Recipe):
+    """The recipe's settings, and what is not part of a recipe."""
+
+    source: Annotated[str, tyro.conf.Positional] = "groceries"
+    """A folder of images, or a data set by name; `eqco data` lists the names."""
+    recipe: str = "simo"
+    """simo, mocov1, mocov2, simclr, or a JSON file such as a run's recipe.json."""
+    profile: str = "desk"
+    """paper, desk or demo: what a named recipe is scaled to."""
+    out: Path | None = None
+    """The run directory; runs/RECIPE if none is given."""
+    resume: Path | None = None
+    """A run directory or checkpoint to go on with; all settings come from it."""
+    device: str = "cuda" if torch.cuda.is_available() else "cpu"
+    """Where to train."""
+
+
+def parse(arguments: Sequence[str]) -> Options:
+    """Options with the defaults of the chosen recipe and profile."""
+    name = chosen(arguments, "--recipe", "simo")
+    profile = chosen(arguments, "--profile", "desk")
+    if name in RECIPES or not Path(name).exists():
+        recipe = named_recipe(name, profile)
+    else:
+        recipe = read_recipe(Path(name))
+    settings = {entry.name: getattr(recipe, entry.name) for entry in fields(Recipe)}
+    defaults = Options(recipe=name, profile=profile, **settings)
+    return tyro.cli(
+        Options, args=list(arguments), default=defaults, prog="eqco train", description=DESCRIPTION
+    )
+
+
+def chosen(arguments: Sequence[str], flag: str, default: str) -> str:
+    """The value of one flag, looked up before the rest can be parsed."""
+    for position, argument in enumerate(arguments):
+        if argument.startswith(f"{flag}="):
+            return argument.split("=", 1)[1]
+        if argument == flag and position + 1 < len(arguments):
+            return arguments[position + 1]
+    return default
+
+
+def run(options: Options) -> None:
+    """Train, or go on with a run."""
+    if options.resume is not None and options.out is not None:
+        raise InputError(
+            f"--out {options.out} and --resume {options.resume} were both given; a resumed run "
+            f"stays in its own directory. Leave out --out."
+        )
+    recipe = Recipe(**{entry.name: getattr(options, entry.name) for entry in fields(Recipe)})
+    source = open_source(options.source)
+    with training_display(sys.stdout) as show:
+        if options.resume is not None:
+            place = options.resume
+            place = place.parent.parent if place.suffix == ".pt" else place
+            outcome = resume(options.resume, source, device=options.device, show=show)
+        else:
+            place = options.out or Path("runs") / Path(options.recipe).stem
+            outcome = train(recipe, source, out=place, device=options.device, show=show)
+    conclude(outcome, place)
+
+
+def conclude(outcome: Outcome, place: Path) -> None:
+    """Say how it ended, and what to do next."""
+    run_files = RunDirectory(place)
+    if outcome.stopped_by is not None:
+        print(f"stopped by {outcome.stopped_by} after step {outcome.step}; saved {run_files.last}")
+        print(f"go on with: eqco train --resume {place}")
+        raise SystemExit(130 if outcome.stopped_by == "SIGINT" else 143)
+    print(f"trained for {outcome.step} steps: {place}")
+    for name, value in outcome.probe.items():
+        print(f"  {name}: {100 * value:.1f} %")

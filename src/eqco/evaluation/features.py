@@ -1,0 +1,50 @@
+"""Features of a frozen encoder, in the order of the images."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from eqco.data import EvaluationLoader, Split
+from eqco.runtime.errors import InputError
+
+__all__ = ["Features", "extract_features", "pixel_features"]
+
+
+@dataclass(frozen=True)
+class Features:
+    """Features and labels of a split: values (N, D), labels (N,)."""
+
+    values: Tensor
+    labels: Tensor
+
+
+@torch.no_grad()
+def extract_features(
+    encode: Callable[[Tensor], Tensor],
+    split: Split,
+    *,
+    size: int,
+    batch_size: int = 256,
+    device: torch.device | str = "cpu",
+) -> Features:
+    """What `encode` makes of every image, seen through the evaluation pipeline.
+
+    Args:
+        encode: images (n, 3, size, size) to features (n, D); an encoder in eval mode.
+        split: labelled images.
+        size: pixels along each side.
+        batch_size: images at a time.
+        device: where to compute.
+    """
+    if split.labels is None:
+        raise InputError(f"split {split.name!r} has no labels; a probe needs them.")
+    loader = EvaluationLoader(split, size=size, batch_size=batch_size, device=torch.device(device))
+    values = torch.cat([encode(images).float().cpu() for images, _ in loader])
+    return Features(values, split.labels)
+
+
+def pixel_features(split: Split, *, size: int = 32) -> Features:
+    """The pixels themselves as features: what an encoder must beat."""
+    return extract_features(lambda images: images.flatten(1), split, size=size)

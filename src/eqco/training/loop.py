@@ -1,0 +1,295 @@
+"""The training loop: top to bottom, no hooks."""
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from eqco.contrast import Objective
+from eqco.data import TwoViewLoader, Views
+from eqco.methods import Method, StepOutput
+from eqco.runtime.errors import InputError
+from eqco.runtime.run_directory import RunDirectory
+from eqco.runtime.signals import StopWish, stop_on_signals
+from eqco.training.alarms import Alarms, NonFiniteLossError, require_finite
+from eqco.training.diagnostics import Diagnostics, diagnose
+from eqco.training.journal import Journal
+
+__all__ = ["Outcome", "Parts", "Rhythm", "StepReport", "run_training"]
+
+Precision = Literal["float32", "bfloat16", "float16"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rhythm:
+    """How long, and how often what happens; all counted in steps, 0 for never."""
+
+    total_steps: int
+    warmup_steps: int = 0
+    log_every: int = 10
+    diagnose_every: int = 50
+    save_every: int = 0
+    keep_every: int = 0
+    probe_every: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """What the loop drives.
+
+    Args:
+        method: the framework.
+        objective: the loss over its contrasts.
+        loader: two views for each step.
+        optimiser: of the method's encoder.
+        learning_rate: the rate at each step.
+        rhythm: how long and how often.
+        accumulate: parts that a batch is computed in.
+        precision: of the encoder.
+        channels_last: memory layout of the images.
+        probe: what the encoder is worth, as named numbers; None: not asked.
+    """
+
+    method: Method
+    objective: Objective
+    loader: TwoViewLoader
+    optimiser: torch.optim.Optimizer
+    learning_rate: Callable[[int], float]
+    rhythm: Rhythm
+    accumulate: int = 1
+    precision: Precision = "float32"
+    channels_last: bool = False
+    probe: Callable[[nn.Module], dict[str, float]] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepReport:
+    """What the display gets to show."""
+
+    step: int
+    total_steps: int
+    loss: float
+    learning_rate: float
+    images_per_second: float
+    seconds_left: float
+    diagnostics: Diagnostics | None
+    messages: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How a call to `run_training` ended."""
+
+    step: int
+    stopped_by: str | None = None
+    """The signal that asked to stop, or None when training is complete."""
+    probe: dict[str, float] = field(default_factory=dict)
+
+
+def run_training(
+    parts: Parts,
+    run: RunDirectory,
+    recipe: dict[str, Any],
+    *,
+    state: dict[str, Any] | None = None,
+    show: Callable[[StepReport], None] = lambda report: None,
+) -> Outcome:
+    """Train from the beginning, or from a checkpoint's state, to the end or to a signal.
+
+    Everything drawn is a function of (seed, step), so that a stopped and resumed run ends at the
+    same weights, to the bit, as one that was never stopped.
+
+    Args:
+        parts: what to drive.
+        run: where checkpoints and metrics go.
+        recipe: written into each checkpoint; resuming with another is refused.
+        state: a checkpoint's content.
+        show: gets a report at every line of metrics.
+    """
+    method, rhythm, loader = parts.method, parts.rhythm, parts.loader
+    device = next(method.parameters()).device
+    scaler = torch.amp.GradScaler(device.type, enabled=parts.precision == "float16")
+    alarms = Alarms()
+    start = restore(parts, scaler, alarms, state) if state is not None else 0
+    method.train()
+    if start == 0:
+        # the last batch of the first epoch: none of its images is met again while they are here
+        method.warm_up_memory(on_device(loader.batch(loader.steps_per_epoch - 1), parts))
+    journal = Journal(run, start)
+    diagnostics, worth, clock = None, {}, Clock(start, rhythm.total_steps, loader.steps.num_queries)
+    step = start
+    with stop_on_signals() as wish:
+        for views in loader.iterate(start, rhythm.total_steps):
+            rate = parts.learning_rate(step)
+            for group in parts.optimiser.param_groups:
+                group["lr"] = rate
+            loss, output = optimise(parts, scaler, on_device(views, parts), step)
+            step += 1
+
+            messages: list[str] = []
+            if step % rhythm.diagnose_every == 0:
+                objective = parts.objective
+                diagnostics = diagnose(
+                    output.contrasts, temperature=objective.temperature, alpha=objective.alpha
+                )
+                messages = alarms.check(step, float(loss), diagnostics, rhythm.warmup_steps)
+            if step % rhythm.log_every == 0 or messages or step == rhythm.total_steps:
+                value = require_finite(step, float(loss), str(run.last))
+                line: dict[str, Any] = {"loss": value, "learning_rate": rate}
+                if step % rhythm.diagnose_every == 0 and diagnostics is not None:
+                    line |= asdict(diagnostics)
+                if messages:
+                    line["alarms"] = messages
+                report = clock.report(step, value, rate, diagnostics, messages)
+                journal.write(step, line, speed=report.images_per_second)
+                show(report)
+            if due(step, rhythm.probe_every) and parts.probe and step < rhythm.total_steps:
+                journal.write(step, {f"probe/{k}": v for k, v in asked(parts).items()})
+            if due(step, rhythm.save_every) or step == rhythm.total_steps or wish.signal:
+                require_finite(step, float(loss), str(run.last))
+                kept = due(step, rhythm.keep_every)
+                run.save(snapshot(parts, scaler, alarms, recipe, step), keep=kept)
+            if wish.signal:
+                break
+    if wish.signal is None and parts.probe is not None:
+        worth = asked(parts)
+        journal.write(step, {f"probe/{name}": value for name, value in worth.items()})
+    journal.close()
+    return Outcome(step=step, stopped_by=finished(wish, step, rhythm), probe=worth)
+
+
+def optimise(
+    parts: Parts, scaler: torch.amp.GradScaler, views: Views, step: int
+) -> tuple[Tensor, StepOutput]:
+    """One step: images -> contrasts -> loss -> gradients -> parameters -> memory."""
+    method, optimiser = parts.method, parts.optimiser
+    optimiser.zero_grad(set_to_none=True)
+    losses, fresh, output = [], [], None
+    for number, part in enumerate(cut(views, parts.accumulate)):
+        with encoding_in(parts.precision, views.first.device):
+            output = method(part, step * parts.accumulate + number)
+        try:
+            loss = parts.objective(output.contrasts) / parts.accumulate
+        except InputError as error:
+            raise NonFiniteLossError(f"stopped at step {step + 1}: {error}") from error
+        scaler.scale(loss).backward()
+        losses.append(loss.detach())
+        if output.fresh_keys is not None:
+            fresh.append(output.fresh_keys)
+    scaler.step(optimiser)
+    scaler.update()
+    method.after_step(torch.cat(fresh) if fresh else None)
+    assert output is not None
+    return torch.stack(losses).sum(), output
+
+
+def encoding_in(precision: Precision, device: torch.device) -> torch.autocast:
+    """Autocast for the encoder; the loss leaves it by itself."""
+    dtype = torch.float16 if precision == "float16" else torch.bfloat16
+    return torch.autocast(device.type, dtype=dtype, enabled=precision != "float32")
+
+
+def cut(views: Views, count: int) -> list[Views]:
+    """A batch in `count` equal parts, each with negatives of its own."""
+    if count == 1:
+        return [views]
+    pieces = [tensor.chunk(count) for tensor in (views.first, views.second, views.index)]
+    return [Views(*piece) for piece in zip(*pieces, strict=True)]
+
+
+def on_device(views: Views, parts: Parts) -> Views:
+    """The batch where the encoder is, in the wanted memory layout."""
+    device = next(parts.method.parameters()).device
+    layout = torch.channels_last if parts.channels_last else torch.preserve_format
+    first, second = (
+        view.to(device, non_blocking=True, memory_format=layout)
+        for view in (views.first, views.second)
+    )
+    return Views(first, second, views.index.to(device, non_blocking=True))
+
+
+def due(step: int, every: int) -> bool:
+    """Whether something that happens every so many steps happens now; 0 is never."""
+    return every > 0 and step % every == 0
+
+
+def asked(parts: Parts) -> dict[str, float]:
+    """What the encoder is worth now; asking changes nothing."""
+    assert parts.probe is not None
+    parts.method.eval()
+    worth = parts.probe(parts.method.encoder)
+    parts.method.train()
+    return worth
+
+
+def finished(wish: StopWish, step: int, rhythm: Rhythm) -> str | None:
+    """The signal that cut training short, if one did."""
+    return wish.signal if step < rhythm.total_steps else None
+
+
+def snapshot(
+    parts: Parts,
+    scaler: torch.amp.GradScaler,
+    alarms: Alarms,
+    recipe: dict[str, Any],
+    step: int,
+) -> dict[str, Any]:
+    """All that must survive a restart."""
+    return {
+        "recipe": recipe,
+        "step": step,
+        "method": parts.method.state_dict(),
+        "optimiser": parts.optimiser.state_dict(),
+        "scaler": scaler.state_dict(),
+        "alarms": alarms.state_dict(),
+        "random": torch.get_rng_state(),
+    }
+
+
+def restore(
+    parts: Parts, scaler: torch.amp.GradScaler, alarms: Alarms, state: dict[str, Any]
+) -> int:
+    """Put a checkpoint's state back; returns the step to go on from."""
+    parts.method.load_state_dict(state["method"])
+    parts.optimiser.load_state_dict(state["optimiser"])
+    if state["scaler"]:
+        scaler.load_state_dict(state["scaler"])
+    alarms.load_state_dict(state["alarms"])
+    torch.set_rng_state(state["random"])
+    return int(state["step"])
+
+
+class Clock:
+    """Images per second since the last report, and the time that is left."""
+
+    def __init__(self, start: int, total_steps: int, num_queries: int):
+        self.total_steps, self.num_queries = total_steps, num_queries
+        self.begun = self.seen_at = time.perf_counter()
+        self.start = self.seen = start
+
+    def report(
+        self,
+        step: int,
+        loss: float,
+        rate: float,
+        diagnostics: Diagnostics | None,
+        messages: list[str],
+    ) -> StepReport:
+        """What the display shows now."""
+        now = time.perf_counter()
+        speed = (step - self.seen) * self.num_queries / max(now - self.seen_at, 1e-9)
+        pace = (now - self.begun) / max(step - self.start, 1)
+        self.seen, self.seen_at = step, now
+        return StepReport(
+            step=step,
+            total_steps=self.total_steps,
+            loss=loss,
+            learning_rate=rate,
+            images_per_second=speed,
+            seconds_left=pace * (self.total_steps - step),
+            diagnostics=diagnostics,
+            messages=tuple(messages),
+        )
