@@ -1,0 +1,64 @@
+"""`eqco views`: what the encoder will see, as a picture."""
+
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+
+from eqco.data.opening import DEFAULT_ROOT, open_source
+from eqco.data.pictures import views_picture
+from eqco.data.pipelines import blur_radius, find_pipeline
+from eqco.runtime.errors import InputError
+
+
+def run(
+    source: Annotated[str, tyro.conf.Positional] = "groceries",
+    /,
+    *,
+    pipeline: str = "mocov2",
+    size: int | None = None,
+    split: str = "train",
+    images: int = 8,
+    views: int = 8,
+    seed: int = 0,
+    unlabelled: bool = False,
+    root: Path = DEFAULT_ROOT,
+    out: Path = Path("views.png"),
+) -> None:
+    """Draw originals with their views, made by the code that makes them in training.
+
+    Args:
+        source: a folder of images, or a data set by name (see `eqco data --help`).
+        pipeline: mocov1, mocov2, simo (the same), simclr or linear.
+        size: side of a view; by default the images' own, or 224 if they differ in size.
+        split: which images.
+        images: how many originals.
+        views: how many views of each.
+        seed: of the choice and the views.
+        unlabelled: take all images of a folder without classes.
+        root: where data sets by name are downloaded to.
+        out: file for the picture.
+
+    Examples:
+        eqco views
+        eqco views photos/ --pipeline simclr --size 96
+    """
+    chosen = find_pipeline(pipeline)
+    if views < 1:
+        raise InputError(f"views={views}; draw at least 1.")
+    found = open_source(source, root=root, unlabelled=unlabelled, check="none")[split]
+    side = size or (min(found.size) if found.size else 224)
+    blurred = f"blur {2 * blur_radius(side) + 1} px" if chosen.blur_probability else "no blur"
+    picture = views_picture(
+        found,
+        chosen,
+        size=side,
+        seed=seed,
+        num_images=images,
+        num_views=views,
+        title=f"{Path(source).name}, {pipeline} at {side} px ({blurred}): original, then its views",
+    )
+    out.parent.mkdir(parents=True, exist_ok=True)
+    picture.save(out)
+    Console().print(f"written: {out}", markup=False)

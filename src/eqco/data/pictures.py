@@ -1,0 +1,125 @@
+"""Pictures to look at before training: a contact sheet, and originals beside their views."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from PIL import Image, ImageDraw, ImageFont
+from torch import Tensor
+
+from eqco.data.decoding import UnreadableImageError
+from eqco.data.pipelines import Pipeline
+from eqco.data.sources import Split
+from eqco.data.steps import StepLoader
+from eqco.runtime.errors import InputError
+
+__all__ = ["contact_sheet", "views_picture"]
+
+GAP = 4
+TEXT = 18  # height of a line
+PAPER, INK = (255, 255, 255), (40, 40, 40)
+MAX_ROWS = 20
+
+
+def contact_sheet(split: Split, columns: int = 10, tile: int = 64) -> Image.Image:
+    """The first images of each class, a row per class; of an unlabelled split, the first images.
+
+    At most 20 rows; the last line says how many classes are not shown.
+    """
+    rows: list[tuple[str, list[Image.Image]]] = []
+    if split.labels is None:
+        images = readable(split, range(len(split)), columns * 10)
+        rows = [("", images[i : i + columns]) for i in range(0, len(images), columns)]
+    else:
+        for label, name in list(enumerate(split.classes))[:MAX_ROWS]:
+            members = (split.labels == label).nonzero()[:, 0].tolist()
+            rows.append((f"{name} ({len(members)})", readable(split, members, columns)))
+    title = f"{split.name}: {len(split)} images"
+    if len(split.classes) > MAX_ROWS:
+        title += f", {MAX_ROWS} of {len(split.classes)} classes"
+    return grid(title, rows, tile)
+
+
+def views_picture(
+    split: Split,
+    pipeline: Pipeline,
+    *,
+    size: int,
+    seed: int = 0,
+    num_images: int = 8,
+    num_views: int = 8,
+    title: str = "",
+) -> Image.Image:
+    """Originals in the first column, views as training would see them beside them."""
+    if not 1 <= num_images <= len(split):
+        raise InputError(
+            f"images={num_images}, but the split {split.name!r} has {len(split)} images; "
+            f"choose from 1 to {len(split)}."
+        )
+    loader = StepLoader(
+        split, pipeline, num_views=num_views, num_queries=num_images, size=size, seed=seed
+    )
+    views, numbers = loader.batch(0)
+    rows = []
+    for row, number in enumerate(numbers.tolist()):
+        shown = [as_picture(view[row], pipeline) for view in views]
+        rows.append(("", [split.images.read(number), *shown]))
+    tile = max(64, min(size, 128))
+    return grid(title, rows, tile, after_first=3 * GAP)
+
+
+def readable(split: Split, numbers: Sequence[int], count: int) -> list[Image.Image]:
+    """The first `count` of these images that can be read."""
+    images: list[Image.Image] = []
+    for number in numbers:
+        if len(images) == count:
+            break
+        try:
+            images.append(split.images.read(number))
+        except UnreadableImageError:  # listed elsewhere; a sheet shows what there is
+            continue
+    return images
+
+
+def as_picture(view: Tensor, pipeline: Pipeline) -> Image.Image:
+    """A view, (3, H, W), with its normalisation undone."""
+    std, mean = (torch.tensor(each)[:, None, None] for each in (pipeline.std, pipeline.mean))
+    pixels = (view.float().cpu() * std + mean).clamp(0, 1).mul(255).round()
+    return Image.fromarray(pixels.permute(1, 2, 0).numpy().astype(np.uint8))
+
+
+def grid(
+    title: str, rows: Sequence[tuple[str, list[Image.Image]]], tile: int, after_first: int = GAP
+) -> Image.Image:
+    """Rows of square tiles, each under its caption."""
+    columns = max(len(images) for _, images in rows)
+    captions = TEXT if any(caption for caption, _ in rows) else 0
+    width = 2 * GAP + columns * (tile + GAP) - GAP + (after_first - GAP)
+    font = ImageFont.load_default()
+    width = max(width, round(font.getlength(title)) + 2 * GAP)
+    height = 2 * GAP + TEXT + len(rows) * (tile + GAP + captions)
+    sheet = Image.new("RGB", (width, height), PAPER)
+    pen = ImageDraw.Draw(sheet)
+    pen.text((GAP, GAP), title, fill=INK, font=font)
+    top = GAP + TEXT
+    for caption, images in rows:
+        pen.text((GAP, top + 2), caption, fill=INK, font=font)
+        left = GAP
+        for column, image in enumerate(images):
+            fitted = fit(image, tile)
+            corner = (
+                left + (tile - fitted.width) // 2,
+                top + captions + (tile - fitted.height) // 2,
+            )
+            sheet.paste(fitted, corner)
+            left += tile + (GAP if column else after_first)
+        top += tile + GAP + captions
+    return sheet
+
+
+def fit(image: Image.Image, tile: int) -> Image.Image:
+    """Inside a tile; small images are enlarged with their pixels left visible."""
+    scale = tile / max(image.size)
+    size = tuple(max(1, round(side * scale)) for side in image.size)
+    kind = Image.Resampling.NEAREST if scale > 1 else Image.Resampling.LANCZOS
+    return image.resize((size[0], size[1]), kind)
