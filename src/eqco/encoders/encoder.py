@@ -1,0 +1,114 @@
+"""An encoder is a backbone and a head; backbones can be had by name."""
+
+import copy
+import difflib
+
+import torch
+from torch import Tensor, nn
+
+from eqco.encoders.light import LightEncoder
+from eqco.encoders.resnet import Stem, resnet
+from eqco.encoders.timm_bridge import timm_encoder
+from eqco.runtime.errors import InputError
+
+__all__ = ["Encoder", "backbone_named", "feature_dim_of"]
+
+RESNETS = {"resnet18": 18, "resnet34": 34, "resnet50": 50}
+TIMM = "timm:"
+
+
+class Encoder(nn.Module):
+    """Images to embeddings: a backbone (images -> features), then a head (features -> embeddings).
+
+    Any module can be the backbone if it returns (N, feature_dim) and says so in an attribute
+    `feature_dim` (or `num_features`); any module that maps features to (N, D) can be the head.
+
+    >>> from eqco.encoders import LightEncoder, linear_head
+    >>> encoder = Encoder(LightEncoder(), linear_head(LightEncoder.feature_dim, 64))
+    >>> encoder(torch.zeros(2, 3, 32, 32)).shape, encoder.embedding_dim
+    (torch.Size([2, 64]), 64)
+    """
+
+    def __init__(self, backbone: nn.Module, head: nn.Module) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.head = head
+        self.feature_dim: int = feature_dim_of(backbone)
+        self.embedding_dim: int = _embedding_dim(head, self.feature_dim)
+
+    def features(self, images: Tensor) -> Tensor:
+        """What the backbone makes of images (N, 3, H, W): (N, feature_dim)."""
+        features: Tensor = self.backbone(images)
+        if features.shape != (len(images), self.feature_dim):
+            raise InputError(
+                f"the backbone {type(self.backbone).__name__} returned {tuple(features.shape)} for "
+                f"{len(images)} images and says feature_dim={self.feature_dim}. It must return one "
+                f"pooled feature vector for each image, and its feature_dim must be their size."
+            )
+        return features
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Embeddings of images (N, 3, H, W), not normalised: (N, embedding_dim)."""
+        embeddings: Tensor = self.head(self.features(images))
+        return embeddings
+
+
+def backbone_named(name: str, *, width: int = 1, stem: Stem = "imagenet") -> nn.Module:
+    """A backbone with fresh weights.
+
+    Args:
+        name: "resnet18", "resnet34", "resnet50", "light", or "timm:NAME" for any network of timm.
+        width: multiplies the channels of a ResNet.
+        stem: first layers of a ResNet, "imagenet" or "small".
+
+    Returns:
+        A module (N, 3, H, W) -> (N, feature_dim) with the attribute `feature_dim`.
+
+    >>> backbone_named("resnet18", stem="small").feature_dim
+    512
+    """
+    if name in RESNETS:
+        return resnet(RESNETS[name], width=width, stem=stem)
+    if name != "light" and not name.startswith(TIMM):
+        known = [*RESNETS, "light"]
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise InputError(f"backbone={name!r}; choose {', '.join(known)} or timm:NAME.{hint}")
+    if width != 1 or stem != "imagenet":
+        raise InputError(
+            f"backbone={name!r} with width={width}, stem={stem!r}; these belong to the ResNets. "
+            f"Leave them out, or choose one of {', '.join(RESNETS)}."
+        )
+    return LightEncoder() if name == "light" else timm_encoder(name.removeprefix(TIMM))
+
+
+def feature_dim_of(backbone: nn.Module) -> int:
+    """The size of a backbone's features: its `feature_dim`, or `num_features` as timm calls it."""
+    for name in ("feature_dim", "num_features"):
+        size = getattr(backbone, name, None)
+        if isinstance(size, int):
+            return size
+    raise InputError(
+        f"the backbone {type(backbone).__name__} has neither feature_dim nor num_features. Set "
+        f"backbone.feature_dim to the size of the feature vectors it returns, (N, feature_dim)."
+    )
+
+
+@torch.no_grad()
+def _embedding_dim(head: nn.Module, feature_dim: int) -> int:
+    """Measured on one feature vector of zeros, in a copy: modes and statistics stay as they are."""
+    reference = next(head.parameters(), torch.empty(0))
+    features = reference.new_zeros(1, feature_dim)
+    try:
+        embeddings: Tensor = copy.deepcopy(head).eval()(features)
+    except RuntimeError as error:
+        raise InputError(
+            f"the head does not take the backbone's feature_dim={feature_dim} ({error}). "
+            f"Build the head with in_dim={feature_dim}."
+        ) from error
+    if embeddings.dim() != 2:
+        raise InputError(
+            f"the head returned {tuple(embeddings.shape)} for one feature vector; it must return "
+            f"one embedding vector for each, (1, D)."
+        )
+    return embeddings.shape[1]
