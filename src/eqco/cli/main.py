@@ -21,6 +21,8 @@ __all__ = ["COMMANDS", "main"]
 COMMANDS: dict[str, str] = {
     "train": "turn a folder of images into an encoder, by SiMo, MoCo, MoCo v2 or SimCLR",
     "recipes": "list the published recipes, or show one",
+    "data": "describe a folder of images or a data set by name, with a contact sheet",
+    "views": "draw images beside their augmented views, to look at before training",
     "demo": "see the rule at work: loss, information and gradient against K, in a minute",
     "lab": "estimate information between Gaussians; each value says if it is a guaranteed bound",
     "reproduce": "regenerate a figure, table or study of the paper, with its number beside ours",
