@@ -198,6 +198,11 @@ def check_ranges(recipe: Recipe) -> None:
         )
     if not 0 <= recipe.ema_decay <= 1:
         raise InputError(f"ema_decay={recipe.ema_decay}; it must lie between 0 and 1.")
+    if recipe.optimiser.warmup_epochs > recipe.training.epochs:
+        raise InputError(
+            f"optimiser.warmup_epochs={recipe.optimiser.warmup_epochs} is longer than "
+            f"training.epochs={recipe.training.epochs}. Shorten the warm-up, or train for longer."
+        )
     if recipe.training.num_queries % recipe.training.accumulate:
         raise InputError(
             f"training.num_queries={recipe.training.num_queries} cannot be cut into "

@@ -1,0 +1,98 @@
+"""`eqco train` and `eqco recipes` as a user calls them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from eqco.cli.main import main
+
+QUICK = ["--profile", "demo", "--training.epochs", "1", "--training.num-queries", "64"]
+QUICK += ["--optimiser.warmup-epochs", "0"]
+
+
+def eqco(*arguments, **settings):
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "eqco", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, **settings)
+
+
+def test_recipes_are_listed_and_shown(capsys):
+    assert main(["recipes"]) == 0
+    text = capsys.readouterr().out
+    assert all(name in text for name in ("simo", "mocov1", "mocov2", "simclr", "profile desk"))
+    assert main(["recipes", "simo", "--profile", "desk"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["negatives"]["count"] == 16
+    assert main(["recipes", "simmo"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--recipe", "simmo"], "there is no recipe 'simmo'"),
+        (["--profile", "huge"], "there is no profile 'huge'"),
+        (["nowhere/at/all"], "neither a folder that exists nor a data set by name"),
+        (["--negatives.count", "256"], "offers 255"),
+        (["--objective.alpha", "-3"], "objective.alpha=-3"),
+        (
+            ["--training.epochs", "1", "--optimiser.warmup-epochs", "2"],
+            "warmup_epochs=2.0 is longer",
+        ),
+        (["--resume", "nowhere"], "is nowhere a run directory"),
+        (["--resume", "a", "--out", "b"], "--out b and --resume a were both given"),
+        (["--encoder.backbone", "resnet19"], "resnet18"),
+        (["--recipe", "mocov2", "--negatives.count", "4096"], "there are 675 images"),
+    ],
+)
+def test_bad_input_is_told_without_traceback(arguments, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_an_unknown_setting_is_answered_with_the_nearest(capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["train", "--objective.alfa", "3"])
+    assert stop.value.code == 2
+    assert "--objective.alpha" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_training_leaves_a_run_that_its_recipe_file_repeats(tmp_path):
+    first = eqco("train", *QUICK, "--out", tmp_path / "a", "--negatives.count", 5)
+    assert first.returncode == 0, first.stderr
+    assert "knn20_test" in first.stdout
+    assert "images/s" in first.stdout
+    recipe = json.loads((tmp_path / "a" / "recipe.json").read_text())
+    assert recipe["negatives"]["count"] == 5
+    second = eqco("train", "--recipe", tmp_path / "a" / "recipe.json", "--out", tmp_path / "b")
+    assert second.returncode == 0, second.stderr
+    lines = [(tmp_path / name / "metrics.jsonl").read_text() for name in "ab"]
+    assert lines[0] == lines[1]
+
+
+@pytest.mark.slow
+def test_sigterm_saves_and_says_how_to_go_on(tmp_path):
+    place = tmp_path / "run"
+    command = [sys.executable, "-m", "eqco", "train", *QUICK, "--training.epochs", "50"]
+    process = subprocess.Popen(
+        [*command, "--out", str(place)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        if (place / "metrics.jsonl").exists() and (place / "metrics.jsonl").read_text():
+            break
+        time.sleep(0.2)
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 143
+    assert f"go on with: eqco train --resume {place}" in output
+    assert (place / "checkpoints" / "last.pt").exists()

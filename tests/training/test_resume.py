@@ -1,0 +1,301 @@
+"""Stopped at any step and resumed is, to the bit, the same as never stopped."""
+
+import json
+import os
+import signal
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from eqco import assembly
+from eqco.assembly import build_parts, load, resume, train
+from eqco.data import source_from_dataset
+from eqco.recipes import (
+    DataSettings,
+    EncoderSettings,
+    NegativesSettings,
+    ObjectiveSettings,
+    OptimiserSettings,
+    Recipe,
+    TrainingSettings,
+    named_recipe,
+)
+from eqco.runtime.checkpoints import CheckpointError, read_checkpoint
+from eqco.runtime.errors import InputError
+from eqco.runtime.run_directory import RunDirectory
+
+
+class Pictures(torch.utils.data.Dataset):
+    """Forty small pictures of two kinds, as a user's own Dataset."""
+
+    def __init__(self):
+        generator = torch.Generator().manual_seed(0)
+        self.targets = [number % 2 for number in range(40)]
+        noise = torch.rand(40, 3, 12, 12, generator=generator)
+        tone = torch.tensor(self.targets)[:, None, None, None]
+        self.pixels = ((noise + tone) * 127).to(torch.uint8)
+
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, number):
+        return self.pixels[number], self.targets[number]
+
+
+class TinyBackbone(nn.Module):
+    feature_dim = 8
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Conv2d(3, 8, 3, stride=2), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1)
+        )
+
+    def forward(self, images):
+        return self.layers(images).flatten(1)
+
+
+def source():
+    return source_from_dataset(Pictures())
+
+
+def tiny(method, **changes):
+    counts = {"simo": 3, "moco": 12, "simclr": 4}
+    recipe = Recipe(
+        method=method,
+        ema_decay=0.9,
+        data=DataSettings(image_size=8),
+        encoder=EncoderSettings(embedding_dim=4),
+        negatives=NegativesSettings(count=counts[method]),
+        objective=ObjectiveSettings(alpha=64),
+        optimiser=OptimiserSettings(base_learning_rate=1.0, warmup_epochs=1),
+        training=TrainingSettings(
+            num_queries=8, epochs=4, log_every=1, diagnose_every=3, save_every=10
+        ),
+    )
+    return replace(recipe, **changes)
+
+
+SHUFFLING = EncoderSettings(embedding_dim=4, head="mlp", batch_norm="shuffling", bn_groups=2)
+RUNS = {
+    "simo": tiny("simo"),
+    "simo, queue": tiny("simo", negatives=NegativesSettings(count=3, queue=11)),
+    "mocov1": tiny("moco", encoder=replace(SHUFFLING, head="linear")),
+    "mocov2": tiny("moco", encoder=SHUFFLING),
+    "mocov2, K < N": tiny("moco", negatives=NegativesSettings(count=5)),
+    "simclr": tiny("simclr"),
+    "simclr, lars": tiny("simclr", optimiser=OptimiserSettings(name="lars")),
+}
+
+
+def backbone():
+    torch.manual_seed(0)
+    return TinyBackbone()
+
+
+def stop_after(steps, monkeypatch):
+    """Ask for a stop the way a signal does, once `steps` steps were reported."""
+
+    def show(report):
+        if report.step == steps:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    return show
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_stopped_and_resumed_equals_never_stopped(name, tmp_path, monkeypatch):
+    recipe = RUNS[name]
+    whole = train(recipe, source(), out=tmp_path / "whole", encoder=backbone())
+    assert whole.step == 20
+    outcome = train(
+        recipe,
+        source(),
+        out=tmp_path / "cut",
+        encoder=backbone(),
+        show=stop_after(7, monkeypatch),
+    )
+    assert (outcome.step, outcome.stopped_by) == (7, "SIGTERM")
+    torch.manual_seed(123)  # whatever else the process did in between
+    outcome = resume(
+        tmp_path / "cut", source(), encoder=backbone(), show=stop_after(13, monkeypatch)
+    )
+    assert outcome.step == 13
+    assert resume(tmp_path / "cut", source(), encoder=backbone()).step == 20
+    first, second = (RunDirectory(tmp_path / each) for each in ("whole", "cut"))
+    states = [read_checkpoint(run.last) for run in (first, second)]
+    for part in ("method", "optimiser"):
+        assert_same(states[0][part], states[1][part])
+    assert first.read_metrics() == second.read_metrics()
+    assert len(first.read_metrics()) >= 20
+
+
+def assert_same(first, second):
+    assert type(first) is type(second)
+    if isinstance(first, torch.Tensor):
+        assert torch.equal(first, second)
+    elif isinstance(first, dict):
+        assert first.keys() == second.keys()
+        for key in first:
+            assert_same(first[key], second[key])
+    elif isinstance(first, list):
+        assert len(first) == len(second)
+        for one, other in zip(first, second, strict=True):
+            assert_same(one, other)
+    else:
+        assert first == second
+
+
+def test_the_trained_encoder_can_be_loaded(tmp_path):
+    train(tiny("simo"), source(), out=tmp_path / "run", encoder=backbone())
+    encoder = load(tmp_path / "run", backbone=backbone())
+    state = read_checkpoint(RunDirectory(tmp_path / "run").last)["method"]
+    assert not encoder.training
+    for name, value in encoder.state_dict().items():
+        assert torch.equal(value, state[f"encoder.{name}"])
+
+
+def test_a_run_directory_holds_what_is_needed(tmp_path):
+    train(tiny("simo"), source(), out=tmp_path, encoder=backbone())
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names >= {"recipe.json", "environment.json", "metrics.jsonl", "result.json"}
+    assert list((tmp_path / "tensorboard").iterdir())
+    assert json.loads((tmp_path / "result.json").read_text())["steps"] == 20
+    lines = RunDirectory(tmp_path).read_metrics()
+    assert {"information", "information_kind", "gradient_norm_mean", "accuracy"} <= lines[2].keys()
+    assert lines[2]["information_kind"] == "estimate"
+
+
+def test_a_second_start_in_the_same_place_is_refused(tmp_path):
+    train(tiny("simo"), source(), out=tmp_path, encoder=backbone())
+    with pytest.raises(InputError, match="holds a run already"):
+        train(tiny("simo"), source(), out=tmp_path, encoder=backbone())
+
+
+def test_a_missing_checkpoint_is_no_silent_restart(tmp_path):
+    train(tiny("simo"), source(), out=tmp_path, encoder=backbone())
+    RunDirectory(tmp_path).last.unlink()
+    with pytest.raises(CheckpointError, match=r"no checkpoint at .*previous.pt|no other"):
+        resume(tmp_path, source(), encoder=backbone())
+    with pytest.raises(InputError, match=r"recipe.json; is .* a run directory"):
+        resume(tmp_path / "nowhere", source(), encoder=backbone())
+
+
+def test_the_memory_must_not_exceed_the_images(tmp_path):
+    recipe = tiny("moco", negatives=NegativesSettings(count=41))
+    with pytest.raises(InputError, match=r"negatives.count=41, but there are 40 images"):
+        train(recipe, source(), out=tmp_path / "run", encoder=backbone())
+
+
+def test_nan_stops_the_run_and_keeps_the_last_good_checkpoint(tmp_path, monkeypatch):
+    recipe = tiny("simo")
+    recipe = replace(recipe, training=replace(recipe.training, save_every=1))
+
+    def poison(report):
+        if report.step == 7:
+            with torch.no_grad():
+                next(poisoned.encoder.parameters()).fill_(float("nan"))
+
+    build, poisoned = build_parts, None
+
+    def build_and_keep(*arguments, **named):
+        nonlocal poisoned
+        parts = build(*arguments, **named)
+        poisoned = parts.method
+        return parts
+
+    monkeypatch.setattr(assembly, "build_parts", build_and_keep)
+    with pytest.raises(InputError, match="stopped at step 8: queries holds"):
+        train(recipe, source(), out=tmp_path, encoder=backbone(), show=poison)
+    state = read_checkpoint(RunDirectory(tmp_path).last)
+    assert state["step"] == 5
+    assert all(torch.isfinite(v).all() for v in state["method"].values() if hasattr(v, "shape"))
+
+
+def test_accumulated_parts_imitate_the_same_alpha_and_average_their_gradients(tmp_path):
+    """With EqCo each part has its own negatives, fewer of them, and the same α."""
+    recipe = tiny("simo", negatives=NegativesSettings(count=None))
+    halves = replace(recipe, training=replace(recipe.training, accumulate=2))
+    seen = {}
+    for each in (recipe, halves):
+        parts = build_parts(each, source(), backbone=backbone())
+        views = parts.loader.batch(0)
+        scaler = torch.amp.GradScaler("cpu", enabled=False)
+        from eqco.training.loop import cut, optimise
+
+        outputs = [
+            parts.method(part, 0).contrasts[0] for part in cut(views, each.training.accumulate)
+        ]
+        seen[each.training.accumulate] = [o.negatives.num_negatives for o in outputs]
+        assert parts.objective.alpha == 64
+        losses = [parts.objective([o]) for o in outputs]
+        expected = torch.stack(losses).mean()
+        loss, _ = optimise(parts, scaler, views, 0)
+        torch.testing.assert_close(loss, expected.detach())
+    assert seen == {1: [7], 2: [3, 3]}
+
+
+def test_the_learning_rate_follows_n_and_the_schedule():
+    recipe = named_recipe("mocov2")
+    recipe = replace(recipe, training=replace(recipe.training, num_queries=512))
+    rates = [assembly.rate_at(recipe, 100, step) for step in (0, 10_000, 19_999)]
+    assert rates[0] == pytest.approx(0.06)
+    assert rates[1] == pytest.approx(0.03)
+    assert 0 < rates[2] < 1e-6
+    v1 = named_recipe("mocov1")
+    assert assembly.rate_at(v1, 100, 11_999) == pytest.approx(0.03)
+    assert assembly.rate_at(v1, 100, 12_000) == pytest.approx(0.003)
+    assert assembly.rate_at(v1, 100, 16_000) == pytest.approx(0.0003)
+    simo = named_recipe("simo")
+    assert assembly.rate_at(simo, 100, 0) == pytest.approx(0.03 * 0.001)
+    assert assembly.rate_at(simo, 100, 500) == pytest.approx(0.03 * 0.5, rel=0.01)
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_low_precision_trains_and_the_loss_stays_float32(precision, tmp_path):
+    recipe = tiny("simo")
+    recipe = replace(recipe, training=replace(recipe.training, precision=precision, epochs=1))
+    train(recipe, source(), out=tmp_path, encoder=backbone())
+    losses = [line["loss"] for line in RunDirectory(tmp_path).read_metrics()]
+    assert all(0 < loss < 10 for loss in losses)
+
+
+def test_the_same_seed_gives_the_same_run_and_another_does_not(tmp_path):
+    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
+        recipe = tiny("simo")
+        recipe = replace(recipe, training=replace(recipe.training, seed=seed, epochs=1))
+        train(recipe, source(), out=tmp_path / name, encoder=backbone())
+    lines = {name: RunDirectory(tmp_path / name).read_metrics() for name in "abc"}
+    assert lines["a"] == lines["b"] != lines["c"]
+
+
+def test_channels_last_changes_nothing_but_rounding(tmp_path):
+    found = []
+    for channels_last in (False, True):
+        recipe = tiny("simo")
+        recipe = replace(recipe, training=replace(recipe.training, channels_last=channels_last))
+        path = tmp_path / str(channels_last)
+        train(recipe, source(), out=path, encoder=backbone())
+        found.append([line["loss"] for line in RunDirectory(path).read_metrics()])
+    assert found[0] == pytest.approx(found[1], rel=1e-3)
+
+
+def test_ctrl_c_outside_the_main_thread_is_left_alone(tmp_path):
+    """A trainer in a thread of someone's program does not take over its signals."""
+    handler = signal.getsignal(signal.SIGTERM)
+    recipe = tiny("simo")
+    recipe = replace(recipe, training=replace(recipe.training, epochs=1))
+    thread = threading.Thread(
+        target=train, args=(recipe, source()), kwargs={"out": tmp_path, "encoder": backbone()}
+    )
+    thread.start()
+    thread.join(timeout=60)
+    assert not thread.is_alive()
+    assert signal.getsignal(signal.SIGTERM) is handler
+    assert (Path(tmp_path) / "result.json").exists()
+    assert time.time() > 0
