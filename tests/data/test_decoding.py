@@ -93,7 +93,7 @@ def test_decompression_bombs_are_refused_from_the_header(tmp_path, monkeypatch, 
     path = save_image(tmp_path / "bomb.png", (40, 40))
     monkeypatch.setattr(decoding, "MAX_PIXELS", 1000)
     for read in (decode, image_size):
-        with pytest.raises(UnreadableImageError, match="40 x 40 pixels: over the limit of 1000"):
+        with pytest.raises(UnreadableImageError, match="more than 1,000 pixels"):
             read(path)
 
 

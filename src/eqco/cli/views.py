@@ -1,7 +1,7 @@
 """`eqco views`: what the encoder will see, as a picture."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 from rich.console import Console
@@ -23,6 +23,7 @@ def run(
     views: int = 8,
     seed: int = 0,
     unlabelled: bool = False,
+    on_unreadable: Literal["error", "skip"] = "error",
     root: Path = DEFAULT_ROOT,
     out: Path = Path("views.png"),
 ) -> None:
@@ -37,6 +38,7 @@ def run(
         views: how many views of each.
         seed: of the choice and the views.
         unlabelled: take all images of a folder without classes.
+        on_unreadable: stop at an image that cannot be read, or leave it out.
         root: where data sets by name are downloaded to.
         out: file for the picture.
 
@@ -47,8 +49,13 @@ def run(
     chosen = find_pipeline(pipeline)
     if views < 1:
         raise InputError(f"views={views}; draw at least 1.")
-    found = open_source(source, root=root, unlabelled=unlabelled, check="none")[split]
-    side = size or (min(found.size) if found.size else 224)
+    opened = open_source(
+        source, root=root, unlabelled=unlabelled, check="none", on_unreadable=on_unreadable
+    )
+    found = opened[split]
+    side = size
+    if side is None:
+        side = min(found.size) if found.size else 224
     blurred = f"blur {2 * blur_radius(side) + 1} px" if chosen.blur_probability else "no blur"
     picture = views_picture(
         found,
@@ -57,6 +64,7 @@ def run(
         seed=seed,
         num_images=images,
         num_views=views,
+        on_unreadable=on_unreadable,
         title=f"{Path(source).name}, {pipeline} at {side} px ({blurred}): original, then its views",
     )
     out.parent.mkdir(parents=True, exist_ok=True)

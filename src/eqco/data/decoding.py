@@ -2,6 +2,7 @@
 
 import io
 import os
+import warnings
 from pathlib import Path
 from typing import IO
 
@@ -93,12 +94,15 @@ class Refusal(Exception):  # noqa: N818
 
 def open_checked(file: IO[bytes]) -> Image.Image:
     """Read the header; refuse bombs, animations and kinds of pixel without a place in RGB."""
+    bomb = f"it has more than {MAX_PIXELS:,} pixels (a decompression bomb?), make it smaller"
     try:
-        image = Image.open(file)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            image = Image.open(file)
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise Refusal(bomb(str(error))) from error
+        raise Refusal(bomb) from error
     if image.width * image.height > MAX_PIXELS:
-        raise Refusal(bomb(f"{image.width} x {image.height} pixels"))
+        raise Refusal(bomb)
     if getattr(image, "is_animated", False):
         frames = getattr(image, "n_frames", "several")
         raise Refusal(f"it is an animation of {frames} frames, save one of them as an image")
@@ -107,13 +111,6 @@ def open_checked(file: IO[bytes]) -> Image.Image:
             f"its pixels are 32-bit numbers (mode {image.mode}), save it with 8 or 16 bits"
         )
     return image
-
-
-def bomb(found: str) -> str:
-    """Why a huge image is refused."""
-    return (
-        f"{found}: over the limit of {MAX_PIXELS} pixels (a decompression bomb?), make it smaller"
-    )
 
 
 def reason_of(error: Exception, size: int) -> str:

@@ -8,6 +8,7 @@ from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
 from eqco.data.decoding import UnreadableImageError
+from eqco.data.folders import OnUnreadable
 from eqco.data.pipelines import Pipeline
 from eqco.data.sources import Split
 from eqco.data.steps import StepLoader
@@ -48,6 +49,7 @@ def views_picture(
     seed: int = 0,
     num_images: int = 8,
     num_views: int = 8,
+    on_unreadable: OnUnreadable = "error",
     title: str = "",
 ) -> Image.Image:
     """Originals in the first column, views as training would see them beside them."""
@@ -57,7 +59,13 @@ def views_picture(
             f"choose from 1 to {len(split)}."
         )
     loader = StepLoader(
-        split, pipeline, num_views=num_views, num_queries=num_images, size=size, seed=seed
+        split,
+        pipeline,
+        num_views=num_views,
+        num_queries=num_images,
+        size=size,
+        seed=seed,
+        on_unreadable=on_unreadable,
     )
     views, numbers = loader.batch(0)
     rows = []
