@@ -1,0 +1,113 @@
+"""`eqco plan`: what a setting means, before any of it runs."""
+
+import json
+import math
+from dataclasses import asdict
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+
+from eqco.recipes.footprint import bytes_in_words, parse_bytes
+from eqco.recipes.plan import IMAGENET, Plan, plan
+from eqco.report.tables import print_table
+
+
+def run(
+    *,
+    framework: str = "simo",
+    num_queries: int | None = None,
+    num_negatives: int | None = None,
+    memory: str | None = None,
+    alpha: float | None = None,
+    temperature: float | None = None,
+    base_learning_rate: float | None = None,
+    dim: int | None = None,
+    dataset_size: int = IMAGENET,
+    epochs: int | None = None,
+    json_output: Annotated[bool, tyro.conf.arg(name="json")] = False,
+) -> None:
+    """Work out margin, learning rate, memory and steps of a setting, and what to expect of it.
+
+    What is left out is as in the published recipe of the framework.
+
+    Args:
+        framework: simo, mocov1, mocov2 or simclr.
+        num_queries: N, queries per batch over all processes; for simclr, pairs.
+        num_negatives: K, the negatives each query meets.
+        memory: in place of K: the longest queue that fits, with its loss, such as 512MB.
+        alpha: the number of negatives imitated; inf: the decoupled loss; K: plain InfoNCE.
+        temperature: of the softmax.
+        base_learning_rate: the rate for 256 queries.
+        dim: entries of a query or key.
+        dataset_size: training images; unless given, ImageNet's.
+        epochs: passes over them.
+        json_output: print JSON instead of tables.
+
+    Examples:
+        eqco plan --num-queries 256 --num-negatives 16 --alpha 256
+        eqco plan --framework mocov2 --memory 64MB --alpha 65536
+        eqco plan --framework simclr --num-queries 128 --dataset-size 50000 --epochs 100 --json
+    """
+    worked_out = plan(
+        framework,
+        num_queries=num_queries,
+        num_negatives=num_negatives,
+        memory=None if memory is None else parse_bytes(memory),
+        alpha=alpha,
+        temperature=temperature,
+        base_learning_rate=base_learning_rate,
+        dim=dim,
+        dataset_size=dataset_size,
+        epochs=epochs,
+    )
+    if json_output:
+        # JSON has no infinity: null where the decoupled loss makes it one
+        print(json.dumps(asdict(worked_out, dict_factory=without_infinity), indent=1))
+    else:
+        show(worked_out, Console())
+
+
+def without_infinity(items: list[tuple[str, object]]) -> dict[str, object]:
+    """A dictionary with None for infinity."""
+    return {name: None if value == math.inf else value for name, value in items}
+
+
+def show(worked_out: Plan, console: Console) -> None:
+    """Numbers, warnings, and the lines for other people's code."""
+    print_table(console, [f"plan for {worked_out.framework}", ""], plan_lines(worked_out))
+    for warning in worked_out.warnings:
+        console.print(f"\nNote: {warning}", markup=False, highlight=False)
+    console.print("\nThe same elsewhere", style="bold")
+    for each in worked_out.elsewhere:
+        console.print(f"\n{each.library}: {each.remark}", markup=False, highlight=False)
+        for line in each.code.splitlines():
+            console.print(f"    {line}".rstrip(), markup=False, highlight=False, soft_wrap=True)
+
+
+def plan_lines(worked_out: Plan) -> list[list[str]]:
+    """Lines of the table: what, and how much."""
+    p = worked_out
+    offered = "" if p.negatives_offered is None else f" of {p.negatives_offered} in the batch"
+    kind = "a bound"
+    if p.alpha == math.inf:
+        kind = "an estimate"
+    elif p.information_kind == "estimate":
+        kind = f"an estimate, at most {p.largest_overshoot:.2g} above"
+    return [
+        ["queries per batch N", str(p.num_queries)],
+        ["negatives per query K", f"{p.num_negatives}{offered}"],
+        ["negatives imitated α", f"{p.alpha:g}"],
+        ["temperature τ", f"{p.temperature:g}"],
+        ["margin m = τ·log(α/K)", f"{p.margin:.4f}"],
+        ["added to negative logits, log(α/K)", f"{p.margin / p.temperature:.4f}"],
+        ["learning rate, base·N/256", f"{p.learning_rate:g}"],
+        ["prior of the positive 1/(1+α)", f"{p.positive_prior:.3g}"],
+        ["ceiling of f̂, log(1+α)", f"{p.ceiling:.3f}"],
+        ["f̂ is", kind],
+        ["queue, K·D floats", bytes_in_words(p.queue_bytes) if p.queue_bytes else "none"],
+        ["all (N, K) logits would take", bytes_in_words(p.logits_bytes)],
+        ["our loss takes at most", bytes_in_words(p.loss_bytes)],
+        ["steps per epoch", f"{p.steps_per_epoch}"],
+        ["steps in all", f"{p.total_steps}"],
+    ]

@@ -1,0 +1,188 @@
+"""The same margin in other people's code, as lines to paste.
+
+Written against MoCo's own code, lightly 1.6 and pytorch-metric-learning 2.9, none of which has a
+margin as an option. tests/recipes/test_elsewhere.py runs every line.
+"""
+
+import math
+from dataclasses import dataclass
+from textwrap import dedent
+
+__all__ = ["Elsewhere", "same_elsewhere"]
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """How to get the same loss from one library."""
+
+    library: str
+    remark: str
+    code: str
+    """Python to paste; empty where the library cannot do it."""
+
+
+def same_elsewhere(
+    method: str,
+    *,
+    num_queries: int,
+    num_negatives: int,
+    offered: int | None,
+    alpha: float,
+    temperature: float,
+    dim: int,
+) -> tuple[Elsewhere, ...]:
+    """This package first, then MoCo's code, lightly and pytorch-metric-learning.
+
+    Args:
+        method: simo, moco or simclr.
+        num_queries: N.
+        num_negatives: K.
+        offered: the negatives that the batch offers; None where a queue does.
+        alpha: α; math.inf: the decoupled loss.
+        temperature: τ.
+        dim: D.
+    """
+    K = num_negatives if offered is None else offered
+    return (
+        in_this_package(method, num_negatives, K, alpha, temperature),
+        in_moco(method, num_queries, num_negatives, alpha, temperature),
+        in_lightly(method, K, alpha, temperature, dim),
+        in_metric_learning(method, K, alpha, temperature, dim),
+    )
+
+
+def in_this_package(
+    method: str, num_negatives: int, offered: int, alpha: float, temperature: float
+) -> Elsewhere:
+    """The loss alone, in a training loop of one's own."""
+    remark = "In your own loop; K is counted from what you pass."
+    given = {"simclr": "first, second", "simo": "queries, keys", "moco": "queries, keys, queue"}
+    loss = f"loss = loss_fn({given[method]})"
+    if method == "simclr" and num_negatives < offered:
+        remark += f" This one meets all {offered}; alpha makes it imitate the same number."
+    if method == "simo" and num_negatives < offered:
+        loss = f"""rows = torch.arange(len(keys))
+        pool = eqco.in_batch_negatives(keys, index=rows)
+        drawn = eqco.sampled_negatives(
+            pool, {num_negatives}, seed=0, step=step, index=rows, num_queries=len(keys)
+        )
+        loss = loss_fn(queries, keys, drawn)"""
+    code = f"""
+        loss_fn = eqco.{"NTXentLoss" if method == "simclr" else "EqCoLoss"}(
+            temperature={temperature:g}, alpha={literal(alpha)}
+        )
+        {loss}
+        """
+    return Elsewhere("eqco", remark, tidy(code))
+
+
+def in_moco(
+    method: str, num_queries: int, num_negatives: int, alpha: float, temperature: float
+) -> Elsewhere:
+    """One line, after the division by T."""
+    if method == "moco":
+        remark = f"In moco/builder.py after `logits /= self.T`, with T={temperature:g}."
+        if num_negatives % num_queries:
+            fitting = max(1, round(num_negatives / num_queries)) * num_queries
+            remark += (
+                f" That code asks for a K that is a multiple of N: {fitting}, not {num_negatives}."
+            )
+            num_negatives = fitting
+    else:
+        remark = "In any code whose logits have the positive in column 0, after dividing by T."
+    if alpha == math.inf:
+        remark += " In place of the cross-entropy:"
+        code = "loss = (torch.logsumexp(logits[:, 1:], dim=1) - logits[:, 0]).mean()"
+    else:
+        code = f"logits[:, 1:] += {shift(alpha, num_negatives)}"
+    return Elsewhere("MoCo's code", remark, code)
+
+
+def in_lightly(
+    method: str, num_negatives: int, alpha: float, temperature: float, dim: int
+) -> Elsewhere:
+    """NTXentLoss hands logits and labels to `self.cross_entropy`, which can be replaced."""
+    library = "lightly"
+    if method == "simo":
+        return Elsewhere(
+            library,
+            "Its NTXentLoss always takes keys of both views as negatives, with gradient: not SiMo.",
+            "",
+        )
+    if alpha == math.inf:
+        if method == "simclr":
+            remark = "Its DCLLoss is this loss."
+            return Elsewhere(library, remark, f"loss_fn = DCLLoss(temperature={temperature:g})")
+        return Elsewhere(library, "Its decoupled loss has no memory.", "")
+    memory = f", memory_bank_size=({num_negatives}, {dim})" if method == "moco" else ""
+    remark = "No option for a margin; replace the cross-entropy of its NTXentLoss."
+    if method == "simclr":
+        remark += f" It meets all {num_negatives} negatives of the batch, never fewer."
+    code = f"""
+        class WithMargin(torch.nn.CrossEntropyLoss):
+            def forward(self, logits, labels):
+                own = torch.nn.functional.one_hot(labels, logits.shape[1])
+                return super().forward(logits - {shift(alpha, num_negatives)} * own, labels)
+
+        loss_fn = NTXentLoss(temperature={temperature:g}{memory})
+        loss_fn.cross_entropy = WithMargin()
+        """
+    return Elsewhere(library, remark, tidy(code))
+
+
+def in_metric_learning(
+    method: str, num_negatives: int, alpha: float, temperature: float, dim: int
+) -> Elsewhere:
+    """A subclass of the same name, since its wrappers look at the name of the class."""
+    library = "pytorch-metric-learning"
+    if alpha == math.inf:
+        return Elsewhere(library, "It has no decoupled loss.", "")
+    remark = "No option for a margin; a subclass subtracts it from the positive's cosine."
+    if method == "simclr":
+        wrapped = "losses.SelfSupervisedLoss(loss)"
+        remark += f" It meets all {num_negatives} negatives of the batch, never fewer."
+    elif method == "simo":
+        wrapped = "losses.SelfSupervisedLoss(loss, symmetric=False)"
+        remark += f" It meets all {num_negatives} other keys, never fewer; detach the keys."
+    else:
+        wrapped = f"losses.CrossBatchMemory(loss, {dim}, memory_size={num_negatives + 1})"
+        remark += (
+            " Its memory takes the batch's keys in before the loss, so that the positive and the "
+            "other keys of the batch are among them: one more place for the same K. Give every "
+            "image a label of its own, and `enqueue_mask` for the keys."
+        )
+    code = f"""
+        class NTXentLoss(losses.NTXentLoss):
+            def _compute_loss(self, pos_pairs, neg_pairs, indices_tuple):
+                margin = {temperature:g} * {shift(alpha, num_negatives)}
+                return super()._compute_loss(pos_pairs - margin, neg_pairs, indices_tuple)
+
+        loss = NTXentLoss(temperature={temperature:g})
+        loss_fn = {wrapped}
+        """
+    return Elsewhere(library, remark, tidy(code))
+
+
+def shift(alpha: float, num_negatives: int) -> str:
+    """log(α/K) as Python.
+
+    >>> shift(65536.0, 16)
+    'math.log(65536 / 16)'
+    """
+    return f"math.log({literal(alpha)} / {num_negatives})"
+
+
+def literal(number: float) -> str:
+    """A number as Python, whole ones without a point.
+
+    >>> literal(256.0), literal(0.5), literal(math.inf)
+    ('256', '0.5', 'math.inf')
+    """
+    if number == math.inf:
+        return "math.inf"
+    return str(int(number)) if number == int(number) else repr(number)
+
+
+def tidy(code: str) -> str:
+    """Code without the indentation it has in this file."""
+    return dedent(code).strip()

@@ -1,0 +1,126 @@
+"""Bytes: what a queue, the logits that nobody holds, and the streamed loss take."""
+
+import bisect
+import re
+
+from eqco.contrast.objective import GATHER_FROM
+from eqco.contrast.streaming import CHUNK_ELEMENTS, WHOLE_ELEMENTS
+from eqco.runtime.errors import InputError
+
+__all__ = [
+    "bytes_in_words",
+    "largest_queue",
+    "logits_bytes",
+    "loss_bytes",
+    "parse_bytes",
+    "queue_bytes",
+]
+
+FLOAT = 4  # bytes of a float32
+UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
+
+
+def queue_bytes(num_negatives: int, dim: int) -> int:
+    """What a memory of K keys takes.
+
+    >>> queue_bytes(65536, dim=128)
+    33554432
+    """
+    return num_negatives * dim * FLOAT
+
+
+def logits_bytes(num_queries: int, num_negatives: int) -> int:
+    """What the matrix of all similarities would take, once, without its gradient.
+
+    >>> logits_bytes(256, 65536)
+    67108864
+    """
+    return num_queries * num_negatives * FLOAT
+
+
+def loss_bytes(
+    num_queries: int,
+    num_negatives: int,
+    dim: int,
+    *,
+    pool: int,
+    in_batch: bool = False,
+    both_views: bool = False,
+) -> int:
+    """What the loss of this library takes at the most, forward and backward, without its inputs.
+
+    An upper estimate in whole tensors: chunks of similarities and of keys, the one before still
+    alive while the next is made, and a handful of tensors of the queries' shape.
+
+    Args:
+        num_queries: N.
+        num_negatives: K.
+        dim: D.
+        pool: keys that the negatives are taken from.
+        in_batch: own keys are excluded or some are drawn, which needs masks.
+        both_views: SimCLR's two contrasts, whose keys want gradient.
+
+    >>> loss_bytes(256, 65536, 128, pool=65536) == loss_bytes(256, 1024, 128, pool=1024)
+    True
+    """
+    queries = num_queries * dim * FLOAT
+    contrasts = 2 if both_views else 1
+    if in_batch and pool >= GATHER_FROM * num_negatives:
+        gathered = num_queries * num_negatives * dim * FLOAT
+        return contrasts * (2 * gathered + 6 * queries)
+    chunk = min(pool, max(64, CHUNK_ELEMENTS // num_queries))
+    if both_views and num_queries * pool <= WHOLE_ELEMENTS:
+        chunk = pool
+    similarities = num_queries * chunk * FLOAT
+    keys = (2 * pool if both_views else chunk) * dim * FLOAT
+    masks = 3 if in_batch else 0
+    return (2 + masks) * similarities + 2 * keys + contrasts * 6 * queries
+
+
+def largest_queue(memory: int, num_queries: int, dim: int) -> int:
+    """The largest K whose queue and loss fit a number of bytes.
+
+    >>> largest_queue(64 * 10**6, num_queries=256, dim=128)
+    117320
+    """
+
+    def needed(num_negatives: int) -> int:
+        loss = loss_bytes(num_queries, num_negatives, dim, pool=num_negatives)
+        return queue_bytes(num_negatives, dim) + loss
+
+    if needed(1) > memory:
+        raise InputError(
+            f"--memory {bytes_in_words(memory)} is too little: one negative for "
+            f"num_queries={num_queries} queries of dim={dim} takes {bytes_in_words(needed(1))}. "
+            f"Give more, or lower --num-queries."
+        )
+    choices = range(1, memory // (dim * FLOAT) + 1)
+    return bisect.bisect_right(choices, memory, key=needed)
+
+
+def parse_bytes(text: str) -> int:
+    """A size as people write it.
+
+    >>> parse_bytes("512MB"), parse_bytes("1.5 GiB")
+    (512000000, 1610612736)
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*", text)
+    if match is None or match[2].upper() not in UNITS:
+        raise InputError(
+            f"--memory {text!r} is not a size. Write a number with its unit: B, KB, MB, GB (powers "
+            f"of 1000) or KiB, MiB, GiB (powers of 1024), such as 512MB."
+        )
+    return int(float(match[1]) * UNITS[match[2].upper()])
+
+
+def bytes_in_words(count: int) -> str:
+    """A size in the unit that suits it.
+
+    >>> bytes_in_words(33554432), bytes_in_words(512)
+    ('33.6 MB', '512 B')
+    """
+    for unit in ("TB", "GB", "MB", "KB"):
+        if count >= UNITS[unit]:
+            return f"{count / UNITS[unit]:.1f} {unit}"
+    return f"{count} B"

@@ -1,0 +1,294 @@
+"""What a setting means before any of it runs: margin, rate, bytes, steps, and what to expect."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from eqco.recipes.elsewhere import Elsewhere, same_elsewhere
+from eqco.recipes.footprint import largest_queue, logits_bytes, loss_bytes, queue_bytes
+from eqco.recipes.named import named_recipe
+from eqco.recipes.schema import Recipe
+from eqco.runtime.errors import InputError
+from eqco.theory import (
+    eqco_margin,
+    is_guaranteed_bound,
+    largest_overshoot,
+    positive_prior,
+    scaled_learning_rate,
+)
+from eqco.theory.rules import require_positive
+
+__all__ = ["Plan", "plan"]
+
+IMAGENET = 1_281_167
+# An estimate that may exceed the truth by less than this is not worth a warning.
+NOTABLE_OVERSHOOT = 0.1
+# Queries whose own older key is in the queue: from this share on it is worth a warning.
+NOTABLE_OWN_KEYS = 0.1
+FEWEST_FOR_BATCH_NORM = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A setting, worked out; bytes as integers, information in nats."""
+
+    framework: str
+    num_queries: int
+    num_negatives: int
+    negatives_offered: int | None
+    """What the batch offers each query; None with a queue, which may have any length."""
+    alpha: float
+    temperature: float
+    margin: float
+    learning_rate: float
+    positive_prior: float
+    ceiling: float
+    information_kind: Literal["bound", "estimate"]
+    largest_overshoot: float
+    dim: int
+    queue_bytes: int
+    logits_bytes: int
+    """The matrix of similarities, which is not held here."""
+    loss_bytes: int
+    """What the loss holds instead, at the most."""
+    dataset_size: int
+    epochs: int
+    steps_per_epoch: int
+    total_steps: int
+    warnings: tuple[str, ...]
+    elsewhere: tuple[Elsewhere, ...]
+
+
+def plan(
+    framework: str = "simo",
+    *,
+    num_queries: int | None = None,
+    num_negatives: int | None = None,
+    memory: int | None = None,
+    alpha: float | None = None,
+    temperature: float | None = None,
+    base_learning_rate: float | None = None,
+    dim: int | None = None,
+    dataset_size: int = IMAGENET,
+    epochs: int | None = None,
+) -> Plan:
+    """Work out a setting. What is not given is the published recipe's.
+
+    Args:
+        framework: simo, mocov1, mocov2 or simclr.
+        num_queries: N, queries per batch over all processes; for SimCLR, pairs.
+        num_negatives: K.
+        memory: bytes for queue and loss, in place of K: the largest K that fits. Queues only.
+        alpha: the number of negatives imitated; math.inf: the decoupled loss; K: plain InfoNCE.
+        temperature: τ.
+        base_learning_rate: the rate for 256 queries.
+        dim: D, the size of queries and keys.
+        dataset_size: training images.
+        epochs: passes over them.
+
+    >>> worked_out = plan("simo", num_queries=512, num_negatives=16, alpha=256)
+    >>> round(worked_out.margin, 4), worked_out.learning_rate, worked_out.steps_per_epoch
+    (0.5545, 0.06, 2502)
+    """
+    recipe = named_recipe(framework)
+    n = recipe.training.num_queries if num_queries is None else num_queries
+    dim = recipe.encoder.embedding_dim if dim is None else dim
+    epochs = recipe.training.epochs if epochs is None else epochs
+    tau = recipe.objective.temperature if temperature is None else temperature
+    base = recipe.optimiser.base_learning_rate if base_learning_rate is None else base_learning_rate
+    check_numbers(n, dim, dataset_size, epochs, tau, base)
+
+    offered = negatives_offered(recipe, n)
+    count = chosen_negatives(recipe, n, dim, offered, num_negatives, memory)
+    alpha = recipe.objective.alpha if alpha is None else alpha
+    plain = alpha is None
+    alpha = float(count) if alpha is None else alpha
+    decoupled = alpha == math.inf
+    if not decoupled:
+        require_positive("--alpha", alpha)
+
+    both_views = recipe.method == "simclr"
+    pool = count if offered is None else (2 if both_views else 1) * n
+    steps = dataset_size // n
+    guaranteed = not decoupled and is_guaranteed_bound(alpha, count)
+    overshoot = math.inf if decoupled else largest_overshoot(alpha, count)
+    return Plan(
+        framework=framework,
+        num_queries=n,
+        num_negatives=count,
+        negatives_offered=offered,
+        alpha=alpha,
+        temperature=tau,
+        margin=math.inf if decoupled else eqco_margin(alpha, count, tau),
+        learning_rate=scaled_learning_rate(base, n, recipe.optimiser.reference),
+        positive_prior=0.0 if decoupled else positive_prior(alpha),
+        ceiling=math.log1p(alpha),
+        information_kind="bound" if guaranteed else "estimate",
+        largest_overshoot=overshoot,
+        dim=dim,
+        queue_bytes=queue_bytes(count, dim) if offered is None else 0,
+        logits_bytes=logits_bytes((2 if both_views else 1) * n, count),
+        loss_bytes=loss_bytes(
+            n, count, dim, pool=pool, in_batch=offered is not None, both_views=both_views
+        ),
+        dataset_size=dataset_size,
+        epochs=epochs,
+        steps_per_epoch=steps,
+        total_steps=steps * epochs,
+        warnings=(
+            *warnings_on_alpha(framework, count, alpha, overshoot, plain),
+            *warnings_on_sizes(n, count, dataset_size, queue=offered is None),
+        ),
+        elsewhere=same_elsewhere(
+            recipe.method,
+            num_queries=n,
+            num_negatives=count,
+            offered=offered,
+            alpha=alpha,
+            temperature=tau,
+            dim=dim,
+        ),
+    )
+
+
+def check_numbers(
+    num_queries: int, dim: int, dataset_size: int, epochs: int, temperature: float, base: float
+) -> None:
+    """Refuse what no training could have, in the words of the options."""
+    for name, count in (
+        ("--num-queries", num_queries),
+        ("--dim", dim),
+        ("--dataset-size", dataset_size),
+        ("--epochs", epochs),
+    ):
+        if count < 1:
+            raise InputError(f"{name}={count}; it must be at least 1.")
+    require_positive("--temperature", temperature)
+    require_positive("--base-learning-rate", base)
+    if num_queries > dataset_size:
+        raise InputError(
+            f"--num-queries={num_queries} from --dataset-size={dataset_size} images; a batch "
+            f"cannot have more queries than there are images. Lower --num-queries."
+        )
+
+
+def negatives_offered(recipe: Recipe, num_queries: int) -> int | None:
+    """The negatives that a batch offers each query; None where a queue does."""
+    if recipe.method == "moco":
+        return None
+    if num_queries < 2:
+        raise InputError(
+            f"--num-queries={num_queries} offers no negatives, since a query never meets its own "
+            f"instance. Use at least 2, or a queue (--framework mocov2)."
+        )
+    views = 2 if recipe.method == "simclr" and recipe.negatives.both_views else 1
+    return views * (num_queries - 1)
+
+
+def chosen_negatives(
+    recipe: Recipe,
+    num_queries: int,
+    dim: int,
+    offered: int | None,
+    num_negatives: int | None,
+    memory: int | None,
+) -> int:
+    """K: as given, as large as the memory allows, or the recipe's."""
+    if memory is not None:
+        if num_negatives is not None:
+            raise InputError(
+                f"--num-negatives={num_negatives} and --memory were both given; --memory chooses "
+                f"K. Give one of them."
+            )
+        if offered is not None:
+            raise InputError(
+                f"--memory chooses the length of a queue, and {recipe.method} has none: its batch "
+                f"offers {offered} negatives per query. Give --num-negatives, or --framework "
+                f"mocov1 or mocov2."
+            )
+        return largest_queue(memory, num_queries, dim)
+    count = recipe.negatives.count if num_negatives is None else num_negatives
+    if count is None:
+        assert offered is not None  # a recipe with a queue says how long it is
+        return offered
+    if count < 1:
+        raise InputError(f"--num-negatives={count}; a query needs at least 1 negative.")
+    if offered is not None and count > offered:
+        raise InputError(
+            f"--num-negatives={count}, but a batch of --num-queries={num_queries} offers {offered} "
+            f"negatives per query. Choose 1 to {offered}, raise --num-queries, or use a queue "
+            f"(--framework mocov2)."
+        )
+    return count
+
+
+def warnings_on_alpha(
+    framework: str, num_negatives: int, alpha: float, overshoot: float, plain: bool
+) -> list[str]:
+    """What the choice of α means for what is read off the training."""
+    warnings = []
+    published = named_recipe(framework).negatives.count
+    if plain and published is not None and num_negatives < published:
+        warnings.append(
+            f"No alpha: plain InfoNCE, whose loss and gradient change with K. To imitate the "
+            f"published K = {published} with {num_negatives}, give --alpha {published}."
+        )
+    if alpha == math.inf:
+        warnings.append(
+            "alpha is infinite: the decoupled loss. The information shown while training is an "
+            "estimate that may exceed the truth by any amount."
+        )
+    elif overshoot >= NOTABLE_OVERSHOOT:
+        warnings.append(
+            f"alpha is {alpha / num_negatives:,.1f} times K: the information shown while training "
+            f"is an estimate, not a bound, and may exceed the truth by up to "
+            f"log((1+alpha)/(1+K)) = {overshoot:.2f} nats."
+        )
+    # Paper: MoCo v1 is the exception, 6.1 points behind at K = 256 without the margin and 0.2 with.
+    if num_negatives >= 256 and alpha > num_negatives and framework != "mocov1":
+        warnings.append(
+            f"K = {num_negatives}: where 256 or more negatives are affordable, the paper finds "
+            f"little to gain from imitating more (SiMo: alpha = 65536 adds 0.5 points over 256)."
+        )
+    return warnings
+
+
+def warnings_on_sizes(
+    num_queries: int, num_negatives: int, dataset_size: int, *, queue: bool
+) -> list[str]:
+    """What the choice of N and K means, after the limits that the paper states."""
+    warnings = []
+    if queue and num_negatives <= 16:
+        warnings.append(
+            f"K = {num_negatives} with a queue: the paper saw accuracy fall at K ≤ 16, even with "
+            f"the margin. Use a longer queue, or SiMo, which does not need one."
+        )
+    if num_queries < FEWEST_FOR_BATCH_NORM:
+        warnings.append(
+            f"N = {num_queries} images are few for batch norm; from about {FEWEST_FOR_BATCH_NORM} "
+            f"on its statistics are steady."
+        )
+    share = own_key_share(num_negatives, dataset_size) if queue else 0.0
+    if share >= NOTABLE_OWN_KEYS:
+        warnings.append(
+            f"A queue of {num_negatives} keys beside {dataset_size} images: for {share:.0%} of the "
+            f"queries it holds an older key of their own image, as a negative. Use a shorter queue."
+        )
+    return warnings
+
+
+def own_key_share(num_negatives: int, dataset_size: int) -> float:
+    r"""The share of queries whose own image is in the queue, from the epoch before.
+
+    .. math:: \Pr[p + D - p' \le K], \qquad p, p' \text{ uniform on } [0, D]
+
+    An image at place p of this epoch was at place p' of the last one, in another order of D images:
+    p + D − p' keys ago. Exact as D grows.
+
+    >>> own_key_share(50, 100), own_key_share(100, 100), own_key_share(200, 100)
+    (0.125, 0.5, 1.0)
+    """
+    ratio = num_negatives / dataset_size
+    if ratio <= 1:
+        return ratio * ratio / 2
+    return 1 - max(0.0, 2 - ratio) ** 2 / 2

@@ -1,0 +1,73 @@
+"""`eqco plan` as the user meets it."""
+
+import json
+import math
+import re
+
+import pytest
+
+from eqco.cli import plan as command
+from eqco.cli.main import help_text, main
+
+
+def test_the_table_has_margin_rate_and_steps(capsys):
+    assert main(["plan", "--num-negatives", "16", "--alpha", "256", "--num-queries", "512"]) == 0
+    out = capsys.readouterr().out
+    for words in ("16 of 511 in the batch", "0.5545", "0.06", "2502", "an estimate", "none"):
+        assert words in out
+
+
+def test_warnings_and_the_lines_for_other_code_are_printed(capsys):
+    options = ["--framework", "mocov2", "--num-negatives", "16", "--alpha", "65536"]
+    assert main(["plan", *options]) == 0
+    out = capsys.readouterr().out
+    assert "Note: K = 16 with a queue" in out
+    assert "logits[:, 1:] += math.log(65536 / 256)" in out
+    for library in ("eqco:", "MoCo's code:", "lightly:", "pytorch-metric-learning:"):
+        assert f"\n{library} " in out
+
+
+def test_json_is_json_alone_and_strict(capsys):
+    assert main(["plan", "--alpha", "inf", "--json"]) == 0
+
+    def refuse(name):
+        raise AssertionError(f"{name} is not JSON")
+
+    answer = json.loads(capsys.readouterr().out, parse_constant=refuse)
+    assert answer["margin"] is answer["ceiling"] is answer["alpha"] is None
+    assert answer["num_negatives"] == 16
+    assert answer["elsewhere"][0]["library"] == "eqco"
+
+
+def test_a_memory_budget_is_read_with_its_unit(capsys):
+    assert main(["plan", "--framework", "mocov2", "--memory", "64MB", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["num_negatives"] == 117_320
+    assert math.isclose(answer["ceiling"], math.log(117_321))
+
+
+def examples():
+    text = help_text(command.run.__doc__).split("Examples:")[1]
+    return re.findall(r"eqco (plan .*)", text)
+
+
+@pytest.mark.parametrize("line", examples())
+def test_the_examples_of_the_help_work(line, capsys):
+    assert main(line.split()) == 0
+    assert capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--num-negatives", "256"], "--num-negatives=256, but a batch of --num-queries=256"),
+        (["--memory", "lots"], "--memory 'lots' is not a size"),
+        (["--framework", "moco"], "there is no recipe 'moco'. There are: simo, mocov1"),
+        (["--alpha", "-1"], "--alpha=-1.0; it must be a finite number greater than 0"),
+    ],
+)
+def test_bad_input_is_refused_with_code_2_and_a_line(options, message, capsys):
+    assert main(["plan", *options]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert len(error.strip().splitlines()) == 1

@@ -1,0 +1,149 @@
+"""The lines to paste give the loss of this library: every one of them is run."""
+
+import importlib
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from drawing import unit_vectors
+from torch.testing import assert_close
+
+import eqco
+from eqco.recipes.elsewhere import same_elsewhere
+
+N, D, QUEUE, TAU = 8, 6, 24, 0.2
+
+
+def lines(library, method, *, alpha, num_negatives, offered):
+    found = same_elsewhere(
+        method,
+        num_queries=N,
+        num_negatives=num_negatives,
+        offered=offered,
+        alpha=alpha,
+        temperature=TAU,
+        dim=D,
+    )
+    (one,) = [each for each in found if each.library == library]
+    return one
+
+
+def run(code, **names):
+    """What is defined after the code has run; one namespace, as in a user's module."""
+    scope = {"math": math, "torch": torch, "eqco": eqco, **names}
+    exec(code, scope)
+    return scope
+
+
+def peer(name, part):
+    pytest.importorskip(name, reason=f"{name} is not installed (pip install eqco[dev])")
+    return importlib.import_module(part)
+
+
+views = unit_vectors(0, N, D).float(), unit_vectors(1, N, D).float()
+queue = unit_vectors(2, QUEUE, D).float()
+
+
+@pytest.mark.parametrize("alpha", [4.0, 65536.0, math.inf])
+def test_moco(alpha):
+    code = lines("MoCo's code", "moco", alpha=alpha, num_negatives=QUEUE, offered=None).code
+    positive = (views[0] * views[1]).sum(dim=1, keepdim=True)
+    logits = torch.cat([positive, views[0] @ queue.T], dim=1) / TAU
+    scope = run(code, logits=logits)
+    labels = torch.zeros(N, dtype=torch.long)
+    theirs = scope["loss"] if alpha == math.inf else F.cross_entropy(logits, labels)
+    assert_close(theirs, eqco.contrastive_loss(*views, queue, temperature=TAU, alpha=alpha))
+
+
+def test_mocos_code_wants_a_multiple_of_n():
+    remark = lines("MoCo's code", "moco", alpha=64.0, num_negatives=20, offered=None)
+    assert "a multiple of N: 16, not 20" in remark.remark
+    assert remark.code == "logits[:, 1:] += math.log(64 / 16)"
+    small = lines("MoCo's code", "moco", alpha=64.0, num_negatives=2, offered=None)
+    assert "a multiple of N: 8, not 2" in small.remark
+
+
+@pytest.mark.parametrize("alpha", [4.0, 65536.0, math.inf])
+def test_lightly_simclr(alpha):
+    losses = peer("lightly", "lightly.loss")
+    code = lines("lightly", "simclr", alpha=alpha, num_negatives=5, offered=2 * N - 2).code
+    loss_fn = run(code, NTXentLoss=losses.NTXentLoss, DCLLoss=losses.DCLLoss)["loss_fn"]
+    ours = eqco.NTXentLoss(temperature=TAU, alpha=alpha)(*views)
+    assert_close(loss_fn(*views), ours)
+
+
+def test_lightly_moco():
+    losses = peer("lightly", "lightly.loss")
+    code = lines("lightly", "moco", alpha=4096.0, num_negatives=QUEUE, offered=None).code
+    loss_fn = run(code, NTXentLoss=losses.NTXentLoss)["loss_fn"]
+    loss_fn.memory_bank.bank = queue.clone()
+    ours = eqco.contrastive_loss(*views, queue, temperature=TAU, alpha=4096)
+    assert_close(loss_fn(*views), ours)
+
+
+@pytest.mark.parametrize("alpha", [4.0, 65536.0])
+def test_pytorch_metric_learning_simclr(alpha):
+    losses = peer("pytorch_metric_learning", "pytorch_metric_learning.losses")
+    given = {"alpha": alpha, "num_negatives": 2 * N - 2, "offered": 2 * N - 2}
+    code = lines("pytorch-metric-learning", "simclr", **given).code
+    loss_fn = run(code, losses=losses)["loss_fn"]
+    assert_close(loss_fn(*views), eqco.NTXentLoss(temperature=TAU, alpha=alpha)(*views))
+
+
+@pytest.mark.parametrize("alpha", [4.0, 65536.0])
+def test_pytorch_metric_learning_simo(alpha):
+    losses = peer("pytorch_metric_learning", "pytorch_metric_learning.losses")
+    given = {"alpha": alpha, "num_negatives": 3, "offered": N - 1}
+    code = lines("pytorch-metric-learning", "simo", **given).code
+    loss_fn = run(code, losses=losses)["loss_fn"]
+    assert_close(loss_fn(*views), eqco.contrastive_loss(*views, temperature=TAU, alpha=alpha))
+
+
+def test_pytorch_metric_learning_moco():
+    losses = peer("pytorch_metric_learning", "pytorch_metric_learning.losses")
+    code = lines(
+        "pytorch-metric-learning", "moco", alpha=512.0, num_negatives=QUEUE, offered=None
+    ).code
+    loss_fn = run(code, losses=losses)["loss_fn"]
+    loss_fn.embedding_memory = torch.cat([queue, queue[:1]])  # K + 1 places, all filled
+    loss_fn.label_memory = torch.arange(QUEUE + 1) + 1000
+    loss_fn.has_been_filled = True
+    enqueue = torch.arange(2 * N) >= N
+    theirs = loss_fn(torch.cat(views), torch.arange(N).repeat(2), enqueue_mask=enqueue)
+    # the batch's keys have taken the first places of the memory
+    memory = torch.cat([views[1], queue[N:], queue[:1]])
+    negatives = eqco.Negatives(memory, excluded=torch.arange(N)[:, None])
+    assert negatives.num_negatives == QUEUE
+    assert_close(theirs, eqco.contrastive_loss(*views, negatives, temperature=TAU, alpha=512))
+
+
+@pytest.mark.parametrize("alpha", [4.0, 0.5, math.inf])
+@pytest.mark.parametrize(
+    ("method", "num_negatives", "offered"),
+    [("moco", QUEUE, None), ("simo", N - 1, N - 1), ("simo", 3, N - 1), ("simclr", 5, 2 * N - 2)],
+)
+def test_this_package(method, num_negatives, offered, alpha):
+    found = lines("eqco", method, alpha=alpha, num_negatives=num_negatives, offered=offered)
+    queries, keys = views
+    scope = run(
+        found.code, queries=queries, keys=keys, queue=queue, first=queries, second=keys, step=0
+    )
+    assert torch.isfinite(scope["loss"])
+    assert (scope["loss_fn"].temperature, scope["loss_fn"].alpha) == (TAU, alpha)
+    if "drawn" in scope:
+        assert scope["drawn"].num_negatives == num_negatives
+
+
+@pytest.mark.parametrize(
+    ("library", "method", "alpha", "words"),
+    [
+        ("lightly", "simo", 64.0, "not SiMo"),
+        ("lightly", "moco", math.inf, "no memory"),
+        ("pytorch-metric-learning", "simclr", math.inf, "no decoupled loss"),
+    ],
+)
+def test_what_a_library_cannot_do_is_said_and_no_code_is_given(library, method, alpha, words):
+    found = lines(library, method, alpha=alpha, num_negatives=5, offered=7)
+    assert words in found.remark
+    assert found.code == ""

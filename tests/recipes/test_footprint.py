@@ -1,0 +1,144 @@
+"""Bytes: what is said to be held is what is held."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.profiler import ProfilerActivity, profile
+
+import eqco
+from eqco.recipes.footprint import (
+    bytes_in_words,
+    largest_queue,
+    logits_bytes,
+    loss_bytes,
+    parse_bytes,
+    queue_bytes,
+)
+from eqco.runtime.errors import InputError
+
+
+def peak_bytes(call):
+    """The most that tensors made by the call take together at any time."""
+    call()
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as prof:
+        call()
+    events = [e for e in prof.profiler.kineto_results.events() if e.name() == "[memory]"]
+    now = peak = 0
+    for event in sorted(events, key=lambda e: e.start_ns()):
+        now += event.nbytes()
+        peak = max(peak, now)
+    return peak
+
+
+def loss_of_queue(n, k, dim):
+    queries, positives, keys = (torch.randn(rows, dim) for rows in (n, n, k))
+    queries.requires_grad_()
+
+    def call():
+        queries.grad = None
+        eqco.contrastive_loss(queries, positives, keys, alpha=64).backward()
+
+    return call
+
+
+def loss_of_simo(n, dim, count):
+    queries, keys = torch.randn(2, n, dim)
+    queries = queries.clone().requires_grad_()
+    rows = torch.arange(n)
+    negatives = eqco.in_batch_negatives(keys, index=rows)
+    if count < n - 1:
+        negatives = eqco.sampled_negatives(
+            negatives, count, seed=0, step=0, index=rows, num_queries=n
+        )
+
+    def call():
+        queries.grad = None
+        eqco.contrastive_loss(queries, keys, negatives, alpha=64).backward()
+
+    return call
+
+
+def loss_of_simclr(n, dim):
+    first, second = (torch.randn(n, dim, requires_grad=True) for _ in range(2))
+    rows = torch.arange(n)
+
+    def call():
+        first.grad = second.grad = None
+        contrasts = [
+            eqco.Contrast(a, b, eqco.in_batch_negatives(b, a, index=rows), 0.5)
+            for a, b in ((first, second), (second, first))
+        ]
+        eqco.Objective(temperature=0.2, alpha=64)(contrasts).backward()
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (loss_of_queue(64, 20000, 32), loss_bytes(64, 20000, 32, pool=20000)),
+        (loss_of_queue(256, 256, 128), loss_bytes(256, 256, 128, pool=256)),
+        (loss_of_queue(256, 8192, 128), loss_bytes(256, 8192, 128, pool=8192)),
+        (loss_of_simo(256, 128, 255), loss_bytes(256, 255, 128, pool=256, in_batch=True)),
+        (loss_of_simo(256, 128, 16), loss_bytes(256, 16, 128, pool=256, in_batch=True)),
+        (loss_of_simo(1024, 64, 1023), loss_bytes(1024, 1023, 64, pool=1024, in_batch=True)),
+        (loss_of_simo(1024, 64, 4), loss_bytes(1024, 4, 64, pool=1024, in_batch=True)),
+        (
+            loss_of_simclr(256, 128),
+            loss_bytes(256, 510, 128, pool=512, in_batch=True, both_views=True),
+        ),
+        (
+            loss_of_simclr(1100, 32),
+            loss_bytes(1100, 2198, 32, pool=2200, in_batch=True, both_views=True),
+        ),
+    ],
+)
+def test_the_loss_takes_what_is_said_at_most_and_not_much_less(call, said):
+    held = peak_bytes(call)
+    assert 0.5 * said <= held <= said
+
+
+def test_a_queue_takes_what_its_buffer_takes():
+    queue = eqco.KeyQueue(100, 24)
+    assert queue_bytes(100, 24) == queue.keys.nbytes
+    assert logits_bytes(8, 100) == (torch.zeros(8, 24) @ queue.keys.T).nbytes
+
+
+@given(
+    memory=st.integers(10**6, 10**9), n=st.sampled_from([8, 256]), dim=st.sampled_from([32, 128])
+)
+def test_the_largest_queue_fits_and_one_more_key_does_not(memory, n, dim):
+    k = largest_queue(memory, n, dim)
+    fits, exceeds = (
+        queue_bytes(each, dim) + loss_bytes(n, each, dim, pool=each) for each in (k, k + 1)
+    )
+    assert fits <= memory < exceeds
+
+
+def test_too_little_memory_is_refused_with_the_least():
+    with pytest.raises(InputError, match=r"--memory 1\.0 KB is too little: .* takes 790\.0 KB"):
+        largest_queue(1000, 256, 128)
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [("512MB", 512_000_000), ("1 GiB", 2**30), ("0.5kb", 500), ("7 B", 7)],
+)
+def test_sizes_are_read_as_people_write_them(text, count):
+    assert parse_bytes(text) == count
+
+
+@pytest.mark.parametrize("text", ["512", "MB", "5 apples", "-5MB", ""])
+def test_what_is_no_size_is_refused_with_an_example(text):
+    with pytest.raises(InputError, match=r"is not a size.*such as 512MB"):
+        parse_bytes(text)
+
+
+def test_sizes_are_written_in_the_unit_that_suits():
+    assert [bytes_in_words(n) for n in (0, 999, 1000, 2_500_000_000)] == [
+        "0 B",
+        "999 B",
+        "1.0 KB",
+        "2.5 GB",
+    ]

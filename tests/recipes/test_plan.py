@@ -1,0 +1,147 @@
+"""`plan` works out a setting by the rules of the paper, and warns of the limits it states."""
+
+import math
+import random
+from dataclasses import FrozenInstanceError
+
+import pytest
+
+from eqco.recipes.named import RECIPES
+from eqco.recipes.plan import own_key_share, plan
+from eqco.runtime.errors import InputError
+
+
+def warned(words, *arguments, **settings):
+    return any(words in warning for warning in plan(*arguments, **settings).warnings)
+
+
+def test_simo_with_16_negatives_by_hand():
+    p = plan("simo", num_queries=512, num_negatives=16, alpha=4096)
+    assert p.margin == pytest.approx(0.2 * math.log(256))
+    assert p.learning_rate == pytest.approx(0.06)  # Table 1: .03 · 512/256
+    assert p.positive_prior == 1 / 4097
+    assert p.ceiling == pytest.approx(math.log(4097))
+    assert p.largest_overshoot == pytest.approx(math.log(4097 / 17))
+    assert (p.queue_bytes, p.logits_bytes) == (0, 512 * 16 * 4)
+    assert (p.steps_per_epoch, p.total_steps) == (2502, 500_400)  # 1281167 // 512, · 200
+    assert p.negatives_offered == 511
+
+
+@pytest.mark.parametrize("framework", RECIPES)
+def test_what_is_not_given_is_the_recipes(framework):
+    p, recipe = plan(framework), RECIPES[framework]
+    assert p.temperature == recipe.objective.temperature
+    assert p.learning_rate == recipe.optimiser.base_learning_rate
+    assert p.num_negatives == (recipe.negatives.count or 2 * 256 - 2)
+    assert p.alpha == (recipe.objective.alpha or p.num_negatives)
+    assert (p.dim, p.epochs) == (128, 200)
+
+
+def test_a_queue_has_any_length_and_a_batch_what_it_offers():
+    assert plan("mocov2", num_queries=2, num_negatives=10**6).negatives_offered is None
+    assert plan("mocov2", num_queries=1, num_negatives=7).num_negatives == 7
+    assert plan("simo", num_queries=256, num_negatives=255).num_negatives == 255
+    assert plan("simclr", num_queries=256, num_negatives=510).num_negatives == 510
+    p = plan("mocov2", num_negatives=65536)
+    assert (p.queue_bytes, p.logits_bytes) == (65536 * 128 * 4, 256 * 65536 * 4)
+    assert p.loss_bytes < p.logits_bytes / 10
+
+
+def test_a_memory_budget_chooses_the_longest_queue():
+    p = plan("mocov2", memory=64_000_000, alpha=65536)
+    assert p.num_negatives == 117_320
+    assert p.queue_bytes + p.loss_bytes <= 64_000_000
+
+
+def test_the_decoupled_loss_has_no_finite_margin_or_ceiling():
+    p = plan("simo", alpha=math.inf)
+    assert (p.margin, p.ceiling, p.largest_overshoot) == (math.inf,) * 3
+    assert (p.positive_prior, p.information_kind) == (0, "estimate")
+    assert "decoupled" in p.warnings[0]
+
+
+def test_alpha_equal_to_k_is_plain_and_a_bound():
+    p = plan("simo", num_negatives=64, alpha=64)
+    assert (p.margin, p.information_kind, p.warnings) == (0, "bound", ())
+
+
+def test_alpha_far_above_k_is_an_estimate_with_its_overshoot():
+    settings = {"num_negatives": 16, "alpha": 65536}
+    assert warned("log((1+alpha)/(1+K)) = 8.26 nats", "simo", **settings)
+    assert warned("alpha is 4,096.0 times K", "simo", **settings)
+    assert not warned("nats", "simo", num_negatives=250, alpha=256)
+
+
+def test_16_negatives_are_too_few_for_a_queue_but_not_for_simo():
+    assert warned("accuracy fall at K ≤ 16", "mocov2", num_negatives=16, alpha=65536)
+    assert not warned("accuracy fall", "mocov2", num_negatives=17, alpha=65536)
+    assert not warned("accuracy fall", "simo", num_negatives=16)
+
+
+def test_from_256_negatives_on_imitating_more_gains_little():
+    assert warned("little to gain", "mocov2", num_negatives=256, alpha=65536)
+    assert not warned("little to gain", "mocov2", num_negatives=255, alpha=65536)
+    assert not warned("little to gain", "mocov2")
+    # the paper's MoCo v1 gains 6 points at K = 256
+    assert not warned("little to gain", "mocov1", num_negatives=256, alpha=65536)
+
+
+def test_plain_moco_with_fewer_negatives_is_told_of_alpha():
+    assert warned("give --alpha 65536", "mocov2", num_negatives=1024)
+    assert not warned("give --alpha", "mocov2", num_negatives=1024, alpha=1024)
+
+
+def test_few_images_for_batch_norm():
+    assert warned("few for batch norm", "simo", num_queries=15, num_negatives=8)
+    assert not warned("few for batch norm", "simo", num_queries=16, num_negatives=8)
+
+
+def test_a_queue_as_long_as_the_data_set_holds_the_querys_own_image():
+    assert warned("for 50% of the queries", "mocov2", num_negatives=50_000, dataset_size=50_000)
+    assert not warned("own image", "mocov2", num_negatives=4096, dataset_size=50_000)
+    assert not warned("own image", "simclr", num_queries=1000, dataset_size=1000)
+
+
+@pytest.mark.parametrize("length", [60, 150, 300, 390, 450])
+def test_the_share_of_own_keys_is_that_of_a_list(length):
+    draw, images, history = random.Random(0), list(range(300)), []
+    for _ in range(30):
+        draw.shuffle(images)
+        history += images
+    found = [history[t] in history[t - length : t] for t in range(600, len(history))]
+    assert own_key_share(length, 300) == pytest.approx(sum(found) / len(found), abs=0.02)
+
+
+def test_a_plan_is_a_value():
+    assert plan("simo") == plan("simo")
+    with pytest.raises(FrozenInstanceError):
+        plan("simo").margin = 0.0
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"framework": "byol"}, "there is no recipe 'byol'"),
+        (
+            {"num_negatives": 256},
+            "--num-negatives=256, but a batch of --num-queries=256 offers 255 negatives",
+        ),
+        ({"framework": "simclr", "num_negatives": 511}, "offers 510 negatives per query"),
+        ({"num_negatives": 0}, "--num-negatives=0; a query needs at least 1"),
+        ({"num_queries": 1}, "--num-queries=1 offers no negatives"),
+        ({"num_queries": 0}, "--num-queries=0; it must be at least 1"),
+        ({"num_queries": 100, "dataset_size": 50}, "Lower --num-queries"),
+        ({"alpha": 0.0}, r"--alpha=0\.0; it must be a finite number greater than 0"),
+        ({"alpha": math.nan}, "--alpha=nan"),
+        ({"temperature": -1.0}, r"--temperature=-1\.0"),
+        ({"base_learning_rate": 0.0}, r"--base-learning-rate=0\.0"),
+        ({"epochs": 0}, "--epochs=0"),
+        ({"dim": 0}, "--dim=0"),
+        ({"memory": 10**9}, "simo has none: its batch offers 255 negatives"),
+        ({"framework": "mocov2", "memory": 10**9, "num_negatives": 5}, "were both given"),
+        ({"framework": "mocov2", "memory": 10}, "--memory 10 B is too little"),
+    ],
+)
+def test_what_cannot_be_is_refused(settings, message):
+    with pytest.raises(InputError, match=message):
+        plan(**settings)
