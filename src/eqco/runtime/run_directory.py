@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -87,9 +88,13 @@ class RunDirectory:
         return state
 
     def append_metrics(self, values: dict[str, Any]) -> None:
-        """Add one line of metrics."""
+        """Add one line of metrics; NaN and infinity, which JSON has not, are written as words."""
+        plain = {
+            name: str(value) if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in values.items()
+        }
         with open(self.metrics, "a") as file:
-            file.write(json.dumps(values) + "\n")
+            file.write(json.dumps(plain, allow_nan=False) + "\n")
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """All lines of metrics."""

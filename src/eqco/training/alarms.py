@@ -3,9 +3,10 @@
 import math
 from typing import Any
 
+from eqco.runtime.errors import InputError
 from eqco.training.diagnostics import Diagnostics
 
-__all__ = ["Alarms", "NonFiniteLossError", "require_finite"]
+__all__ = ["Alarms", "NonFiniteLossError", "require_finite", "what_is_kept"]
 
 # Below this f̂, in nats, the embeddings tell images apart hardly better than chance.
 COLLAPSE_BELOW = 0.05
@@ -15,7 +16,7 @@ SATURATION_FROM = 0.99
 PATIENCE = 100
 
 
-class NonFiniteLossError(RuntimeError):
+class NonFiniteLossError(InputError):
     """The loss is no number any more; says at which step, what to look at and what is left."""
 
 
@@ -32,16 +33,18 @@ def require_finite(step: int, loss: float, last_good: str | None = None) -> floa
     """
     if math.isfinite(loss):
         return loss
-    kept = (
-        "No checkpoint was written yet; start anew."
-        if last_good is None
-        else f"The last good checkpoint is kept: {last_good}. Resume from it after the change."
-    )
     raise NonFiniteLossError(
         f"stopped at step {step}: the loss is {loss}. Look for a learning rate that is too high or "
         f"a warm-up that is too short, for float16 where bfloat16 or float32 would hold the "
-        f"numbers, and for images that hold NaN. {kept}"
+        f"numbers, and for images that hold NaN. {what_is_kept(last_good)}"
     )
+
+
+def what_is_kept(last_good: str | None) -> str:
+    """A sentence on the checkpoint that a stopped run can be resumed from."""
+    if last_good is None:
+        return "No checkpoint was written yet; start anew."
+    return f"The last good checkpoint is kept: {last_good}. Resume from it after the change."
 
 
 class Alarms:

@@ -14,7 +14,7 @@ from eqco.methods import Method, StepOutput
 from eqco.runtime.errors import InputError
 from eqco.runtime.run_directory import RunDirectory
 from eqco.runtime.signals import StopWish, stop_on_signals
-from eqco.training.alarms import Alarms, NonFiniteLossError, require_finite
+from eqco.training.alarms import Alarms, NonFiniteLossError, require_finite, what_is_kept
 from eqco.training.diagnostics import Diagnostics, diagnose
 from eqco.training.journal import Journal
 
@@ -126,7 +126,12 @@ def run_training(
             rate = parts.learning_rate(step)
             for group in parts.optimiser.param_groups:
                 group["lr"] = rate
-            loss, output = optimise(parts, scaler, on_device(views, parts), step)
+            try:
+                loss, output = optimise(parts, scaler, on_device(views, parts), step)
+            except InputError as error:
+                raise NonFiniteLossError(
+                    f"stopped at step {step + 1}: {error} {what_is_kept(saved(run))}"
+                ) from error
             step += 1
 
             messages: list[str] = []
@@ -137,7 +142,7 @@ def run_training(
                 )
                 messages = alarms.check(step, float(loss), diagnostics, rhythm.warmup_steps)
             if step % rhythm.log_every == 0 or messages or step == rhythm.total_steps:
-                value = require_finite(step, float(loss), str(run.last))
+                value = require_finite(step, float(loss), saved(run))
                 line: dict[str, Any] = {"loss": value, "learning_rate": rate}
                 if step % rhythm.diagnose_every == 0 and diagnostics is not None:
                     line |= asdict(diagnostics)
@@ -149,14 +154,15 @@ def run_training(
             if due(step, rhythm.probe_every) and parts.probe and step < rhythm.total_steps:
                 journal.write(step, {f"probe/{k}": v for k, v in asked(parts).items()})
             if due(step, rhythm.save_every) or step == rhythm.total_steps or wish.signal:
-                require_finite(step, float(loss), str(run.last))
+                require_finite(step, float(loss), saved(run))
                 kept = due(step, rhythm.keep_every)
                 run.save(snapshot(parts, scaler, alarms, recipe, step), keep=kept)
             if wish.signal:
                 break
     if wish.signal is None and parts.probe is not None:
         worth = asked(parts)
-        journal.write(step, {f"probe/{name}": value for name, value in worth.items()})
+        if step > start:
+            journal.write(step, {f"probe/{name}": value for name, value in worth.items()})
     journal.close()
     return Outcome(step=step, stopped_by=finished(wish, step, rhythm), probe=worth)
 
@@ -171,10 +177,7 @@ def optimise(
     for number, part in enumerate(cut(views, parts.accumulate)):
         with encoding_in(parts.precision, views.first.device):
             output = method(part, step * parts.accumulate + number)
-        try:
-            loss = parts.objective(output.contrasts) / parts.accumulate
-        except InputError as error:
-            raise NonFiniteLossError(f"stopped at step {step + 1}: {error}") from error
+        loss = parts.objective(output.contrasts) / parts.accumulate
         scaler.scale(loss).backward()
         losses.append(loss.detach())
         if output.fresh_keys is not None:
@@ -223,6 +226,11 @@ def asked(parts: Parts) -> dict[str, float]:
     worth = parts.probe(parts.method.encoder)
     parts.method.train()
     return worth
+
+
+def saved(run: RunDirectory) -> str | None:
+    """The last checkpoint, if one was written."""
+    return str(run.last) if run.last.exists() else None
 
 
 def finished(wish: StopWish, step: int, rhythm: Rhythm) -> str | None:
