@@ -10,12 +10,12 @@ __all__ = ["LightEncoder"]
 
 
 class LightEncoder(nn.Module):
-    """A slim ResNet for images of 16 to 64 pixels: 16 million multiply-adds at 32 pixels.
+    """A slim ResNet for images of 16 to 64 pixels: 12 million multiply-adds at 32 pixels.
 
-    A 3×3 convolution of stride 2 and four basic blocks of 32, 64, 128 and 256 channels, each but
-    the first halving the image; 1.2 million parameters. On a CPU the time goes into large maps of
-    few channels, so there are none. The weights are stored channels-last, which makes every layer
-    compute so: faster by a fifth on a CPU than torch's default.
+    Patches of 4×4 pixels, then three basic blocks of 64, 128 and 256 channels, each but the first
+    halving the map; 1.2 million parameters. On a CPU, large maps of few channels cost the most time
+    per multiply-add, so there are none. The weights are stored channels-last, and so every layer
+    computes: on a CPU about a fifth faster than in torch's default layout.
 
     >>> LightEncoder()(torch.zeros(2, 3, 32, 32)).shape
     torch.Size([2, 256])
@@ -26,13 +26,12 @@ class LightEncoder(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.stem = nn.Sequential(
-            nn.Conv2d(3, 32, 3, stride=2, padding=1, bias=False),
-            nn.BatchNorm2d(32),
+            nn.Conv2d(3, 64, 4, stride=4, bias=False),
+            nn.BatchNorm2d(64),
             nn.ReLU(inplace=True),
         )
         self.blocks = nn.Sequential(
-            residual_block(BasicBlock, 32, 32, stride=1),
-            residual_block(BasicBlock, 32, 64, stride=2),
+            residual_block(BasicBlock, 64, 64, stride=1),
             residual_block(BasicBlock, 64, 128, stride=2),
             residual_block(BasicBlock, 128, 256, stride=2),
         )
