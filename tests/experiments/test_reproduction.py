@@ -6,16 +6,23 @@ from dataclasses import replace
 import pytest
 
 from eqco.experiments.catalog import EXPERIMENTS, find_experiment
-from eqco.experiments.experiment import Comparison, Experiment, Outcome, missing_runs, reproduce
+from eqco.experiments.experiment import (
+    Comparison,
+    Experiment,
+    Outcome,
+    Site,
+    missing_runs,
+    reproduce,
+)
 from eqco.runtime.errors import InputError
 
 
 def counting_experiment(done):
     """Three runs that note when they are done."""
 
-    def run(recipe, seed, advance):
+    def run(recipe, seed, site):
         done.append((recipe["size"], seed))
-        advance(recipe["size"])
+        site.advance(recipe["size"])
         return Outcome(metrics={"size": float(recipe["size"])})
 
     return Experiment(
@@ -45,7 +52,7 @@ def test_only_what_is_missing_is_run(tmp_path):
     records[1].path(tmp_path).unlink()
     done.clear()
     assert missing_runs(experiment, "smoke", [0, 1], tmp_path)[0] == ({"size": 2}, 0)
-    reproduce(experiment, "smoke", [0, 1], tmp_path, steps.append)
+    reproduce(experiment, "smoke", [0, 1], tmp_path, Site(advance=steps.append))
     assert done == [(2, 0), (1, 1), (2, 1), (3, 1)]
     assert steps == [2, 1, 2, 3]
 
@@ -54,10 +61,10 @@ def test_a_run_that_was_stopped_leaves_the_finished_ones(tmp_path):
     done = []
     experiment = counting_experiment(done)
 
-    def stopping(recipe, seed, advance):
+    def stopping(recipe, seed, site):
         if recipe["size"] == 3:
             raise KeyboardInterrupt
-        return experiment.run(recipe, seed, advance)
+        return experiment.run(recipe, seed, site)
 
     with pytest.raises(KeyboardInterrupt):
         reproduce(replace(experiment, run=stopping), "smoke", [0], tmp_path)
@@ -90,7 +97,8 @@ def test_no_seeds_is_refused(tmp_path):
 def test_every_experiment_runs_its_smoke_profile(name, tmp_path):
     experiment = find_experiment(name)
     done = []
-    records = reproduce(experiment, "smoke", experiment.seeds["smoke"], tmp_path, done.append)
+    site = Site(advance=done.append, work=tmp_path / "work")
+    records = reproduce(experiment, "smoke", experiment.seeds["smoke"], tmp_path, site)
     assert sum(done) == sum(map(experiment.size, experiment.recipes("smoke")))
     assert experiment.compare(records)
     assert experiment.name == name

@@ -43,6 +43,11 @@ def run(
         learning_rate: Adam's.
         seeds: one measurement for each.
         json_output: print the readings as JSON instead of a table.
+
+    Examples:
+        eqco lab
+        eqco lab --information 2 6 --pairs 64 128 --alpha 512 --steps 2000
+        eqco lab --estimators infonce ml-cpc --seeds 0 1 2 --json
     """
     for name, given in (("seeds", seeds), ("pairs", pairs)):
         if not given:

@@ -1,6 +1,7 @@
 """All experiments by name: add one by writing its file and a line here."""
 
 from eqco.experiments.experiment import Experiment
+from eqco.experiments.pretraining import CIFAR_SIMO, DEMO
 from eqco.experiments.study_bound import STUDY_BOUND
 from eqco.experiments.tab5 import TAB5
 from eqco.runtime.errors import InputError
@@ -10,6 +11,8 @@ __all__ = ["EXPERIMENTS", "find_experiment"]
 EXPERIMENTS: dict[str, Experiment] = {
     "tab5": TAB5,
     "study-bound": STUDY_BOUND,
+    "demo": DEMO,
+    "cifar10-simo": CIFAR_SIMO,
 }
 
 

@@ -11,10 +11,25 @@ from typing import Any
 from eqco.runtime.errors import InputError
 from eqco.runtime.records import Record, code_version, find_record, hardware
 
-__all__ = ["Comparison", "Experiment", "Outcome", "missing_runs", "reproduce"]
+__all__ = ["Comparison", "Experiment", "Outcome", "Site", "missing_runs", "reproduce"]
 
 Recipe = dict[str, Any]
 Advance = Callable[[int], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """Where a run happens: nothing of it changes what is found.
+
+    Args:
+        advance: takes units of progress as they are done.
+        work: folder for what a long run leaves to resume from.
+        folders: data set by name -> folder to read it from; others are looked up by name.
+    """
+
+    advance: Advance = lambda count: None
+    work: Path = Path("runs")
+    folders: Mapping[str, Path] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +76,7 @@ class Experiment:
         profiles: profile -> the recipes of its runs. Each is run once per seed.
         seeds: profile -> the seeds run unless others are asked for.
         size: how many units of progress one run reports.
-        run: does one run: recipe, seed, and a callback that takes units done.
+        run: does one run: recipe, seed, and where it happens.
         compare: the table, from records of one profile.
         conclude: further tables that follow from the first, by title.
     """
@@ -71,7 +86,7 @@ class Experiment:
     profiles: Mapping[str, Sequence[Recipe]]
     seeds: Mapping[str, tuple[int, ...]]
     size: Callable[[Recipe], int]
-    run: Callable[[Recipe, int, Advance], Outcome]
+    run: Callable[[Recipe, int, Site], Outcome]
     compare: Callable[[Sequence[Record]], list[Comparison]]
     conclude: Callable[[Sequence[Comparison]], Mapping[str, list[Comparison]]] = lambda cells: {}
 
@@ -101,7 +116,7 @@ def reproduce(
     profile: str,
     seeds: Sequence[int],
     results: Path,
-    advance: Advance | None = None,
+    site: Site | None = None,
 ) -> list[Record]:
     """Do the runs that have no record yet, and return the records of all.
 
@@ -111,7 +126,7 @@ def reproduce(
         raise InputError("no seeds given; name at least one.")
     for recipe, seed in missing_runs(experiment, profile, seeds, results):
         start = time.perf_counter()
-        outcome = experiment.run(recipe, seed, advance or (lambda count: None))
+        outcome = experiment.run(recipe, seed, site or Site())
         Record(
             experiment=experiment.name,
             profile=profile,

@@ -155,6 +155,6 @@ STUDY_BOUND = Experiment(
     },
     seeds={"smoke": (0,), "desk": (0,)},
     size=lambda recipe: recipe["queries"],
-    run=run,
+    run=lambda recipe, seed, site: run(recipe, seed, site.advance),
     compare=compare,
 )

@@ -127,7 +127,7 @@ TAB5 = Experiment(
     },
     seeds={"smoke": (0,), "desk": (0,), "paper": (0, 1, 2)},
     size=lambda recipe: recipe["steps"] + recipe["repeats"],
-    run=run,
+    run=lambda recipe, seed, site: run(recipe, seed, site.advance),
     compare=compare,
     conclude=lambda cells: {"Steadiness: max − min over K, in nats": steadiness(cells)},
 )
