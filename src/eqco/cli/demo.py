@@ -4,25 +4,43 @@ from pathlib import Path
 
 from rich.console import Console
 
+from eqco.cli.progress import progress_bar
+from eqco.experiments.catalog import find_experiment
+from eqco.experiments.experiment import Site, missing_runs, reproduce
 from eqco.experiments.rule import rule_against_k
+from eqco.report.catalog import PLOTS
+from eqco.report.page import write_summary
 from eqco.report.rule import plot_rule, print_rule
 
+ALPHA, TEMPERATURE = 4096.0, 0.2
 
-def run(*, out: Path = Path("demo")) -> None:
-    """Show the rule m = τ·log(α/K) at work.
+
+def run(*, out: Path = Path("demo"), profile: str = "desk") -> None:
+    """Show the rule m = τ·log(α/K) at work: on random embeddings, on Gaussians, in a training.
+
+    What was done already is not done again: delete the folder to start anew.
 
     Args:
-        out: folder for the plots.
+        out: folder for plots, tables and the trained encoder.
+        profile: desk (about five minutes on two cores) or smoke (seconds, to see that it runs).
 
     Examples:
         eqco demo
-        eqco demo --out /tmp/look
+        eqco demo --out look --profile smoke
     """
     console = Console()
-    alpha, temperature = 4096.0, 0.2
-    console.print("1. The rule on random embeddings", style="bold")
-    points = rule_against_k(
-        [4, 16, 64, 256, 1024, 4096, 16384], alpha=alpha, temperature=temperature
-    )
+    console.print("1. The rule on random embeddings\n", style="bold")
+    counts = [4, 16, 64, 256, 1024, 4096, 16384]
+    points = rule_against_k(counts, alpha=ALPHA, temperature=TEMPERATURE)
     print_rule(console, points)
-    console.print(f"written: {plot_rule(points, alpha, out / 'rule.png')}", markup=False)
+    console.print(f"written: {plot_rule(points, ALPHA, out / 'rule.png')}", markup=False)
+    for number, name in ((2, "tab5"), (3, "demo")):
+        experiment = find_experiment(name)
+        console.print(f"\n{number}. {experiment.title}\n", style="bold", markup=False)
+        records = out / "records"
+        missing = missing_runs(experiment, profile, (0,), records)
+        total = sum(experiment.size(recipe) for recipe, _ in missing)
+        with progress_bar(console, f"{len(missing)} runs", total) as advance:
+            site = Site(advance=advance, work=out / "runs")
+            found = reproduce(experiment, profile, (0,), records, site)
+        write_summary(console, experiment, found, out, plot=PLOTS.get(name))

@@ -1,0 +1,30 @@
+"""The demo runs from an empty folder and leaves its pictures; a second call repeats nothing."""
+
+import pytest
+
+from eqco.cli.main import main
+
+
+@pytest.mark.slow
+def test_the_demo_leaves_tables_plots_and_an_encoder(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["demo", "--profile", "smoke"]) == 0
+    text = capsys.readouterr().out
+    assert "max/min" in text
+    assert "raw pixels" in text
+    assert {path.name for path in (tmp_path / "demo").iterdir()} >= {
+        "rule.png",
+        "tab5-smoke.png",
+        "demo-smoke.png",
+        "runs",
+        "records",
+    }
+    stamps = {path: path.stat().st_mtime for path in (tmp_path / "demo").rglob("*.json")}
+    assert main(["demo", "--profile", "smoke"]) == 0
+    again = {path: path.stat().st_mtime for path in (tmp_path / "demo").rglob("*.json")}
+    assert again == stamps
+
+
+def test_an_unknown_profile_is_refused(capsys, tmp_path):
+    assert main(["demo", "--profile", "big", "--out", str(tmp_path)]) == 2
+    assert "no profile 'big'" in capsys.readouterr().err
