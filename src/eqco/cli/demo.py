@@ -34,9 +34,9 @@ def run(*, out: Path = Path("demo"), profile: str = "desk") -> None:
     points = rule_against_k(counts, alpha=ALPHA, temperature=TEMPERATURE)
     print_rule(console, points)
     console.print(f"written: {plot_rule(points, ALPHA, out / 'rule.png')}", markup=False)
-    for number, name in ((2, "tab5"), (3, "demo")):
+    for heading, name in (("2. The lab", "tab5"), ("3. A training", "demo")):
+        console.print(f"\n{heading}\n", style="bold", markup=False)
         experiment = find_experiment(name)
-        console.print(f"\n{number}. {experiment.title}\n", style="bold", markup=False)
         records = out / "records"
         missing = missing_runs(experiment, profile, (0,), records)
         total = sum(experiment.size(recipe) for recipe, _ in missing)

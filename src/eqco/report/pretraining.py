@@ -24,7 +24,7 @@ def plot_pretraining(records: Sequence[Record], path: Path) -> Path:
     axes[1].set_title("mean ‖dL/dq‖", fontsize=10, color=INK)
     for panel in axes[:2]:
         panel.set_xlabel("step", fontsize=9, color=INK)
-        panel.set_ylim(bottom=0)
+    axes[1].set_ylim(bottom=0)
     for place, name in enumerate(REFERENCES):
         found = [100 * record.metrics[name] for record in records]
         mean = sum(found) / len(found)

@@ -135,16 +135,17 @@ def run_training(
             step += 1
 
             messages: list[str] = []
-            if step % rhythm.diagnose_every == 0:
+            looked = step % rhythm.diagnose_every == 0
+            if looked:
                 objective = parts.objective
                 diagnostics = diagnose(
                     output.contrasts, temperature=objective.temperature, alpha=objective.alpha
                 )
                 messages = alarms.check(step, float(loss), diagnostics, rhythm.warmup_steps)
-            if step % rhythm.log_every == 0 or messages or step == rhythm.total_steps:
+            if looked or step % rhythm.log_every == 0 or step == rhythm.total_steps:
                 value = require_finite(step, float(loss), saved(run))
                 line: dict[str, Any] = {"loss": value, "learning_rate": rate}
-                if step % rhythm.diagnose_every == 0 and diagnostics is not None:
+                if looked and diagnostics is not None:
                     line |= asdict(diagnostics)
                 if messages:
                     line["alarms"] = messages
