@@ -4,7 +4,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint types bench clean
+.PHONY: demo test lint types readme bench clean
 
 demo: .venv/installed-train
 	$(BIN)/eqco demo
@@ -19,8 +19,11 @@ lint: .venv/installed-dev
 types: .venv/installed-dev
 	$(BIN)/mypy
 
+readme: .venv/installed-dev
+	$(BIN)/python docs/fill_readme.py
+
 bench: .venv/installed-dev
-	$(BIN)/python benchmarks/loss.py
+	for name in loss lab augment loading step; do $(BIN)/python benchmarks/$$name.py; done
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv

@@ -1,7 +1,10 @@
 """What the documents say of the code stays true."""
 
+import functools
 import importlib
+import importlib.util
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -44,3 +47,45 @@ def test_links_inside_the_project_lead_somewhere(document):
     text = document.read_text()
     for target in re.findall(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)", text):
         assert (document.parent / target).exists(), f"{document.name} points to {target}"
+
+
+def blocks(language):
+    text = (ROOT / "README.md").read_text()
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+
+
+def test_the_python_of_the_readme_runs():
+    names = {}
+    for block in blocks("python"):
+        exec(compile(block, "README.md", "exec"), names)
+    assert names["loss"].item() > 0
+
+
+def commands():
+    lines = "\n".join(blocks("bash")).splitlines()
+    return [line.split("#")[0].strip() for line in lines if line.startswith("eqco ")]
+
+
+@pytest.mark.parametrize("command", commands())
+def test_every_command_of_the_readme_is_understood(command, monkeypatch):
+    """Parsed as it stands; what the commands do has tests of its own."""
+    from eqco.cli.main import main
+
+    name, *rest = shlex.split(command)[1:]
+    module, calls = importlib.import_module(f"eqco.cli.{name}"), []
+
+    @functools.wraps(module.run)
+    def note(*arguments, **options):
+        calls.append((arguments, options))
+
+    monkeypatch.setattr(module, "run", note)
+    assert main([name, *rest]) == 0
+    assert len(calls) == 1
+
+
+def test_the_tables_of_the_readme_agree_with_the_records():
+    spec = importlib.util.spec_from_file_location("fill_readme", ROOT / "docs" / "fill_readme.py")
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    text = (ROOT / "README.md").read_text()
+    assert script.fill(text) == text, "run `make readme`"

@@ -50,6 +50,8 @@ _HOMES: dict[str, str] = {
         ),
         "eqco.contrast",
     ),
+    **dict.fromkeys(("load", "resume", "train"), "eqco.assembly"),
+    **dict.fromkeys(("Recipe", "named_recipe", "read_recipe"), "eqco.recipes"),
 }
 
 __all__ = [*_HOMES]
