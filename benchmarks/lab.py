@@ -1,6 +1,6 @@
 """Table 5 in groups against the straightforward loop, one critic after another.
 
-    python benchmarks/lab.py [--steps 100] [--rounds 3] [--output-size 128]
+    python benchmarks/lab.py [--steps 100] [--rounds 3] [--output-size 32]
 
 Both sides train and read the same critics (all four K, five values of information, two losses) on a
 slice of the full length, in turns, so that a noisy machine hits both. Full-length times are the
@@ -68,7 +68,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=100, help="of the slice; 5000 in the paper")
     parser.add_argument("--rounds", type=int, default=3, help="the best of so many is taken")
-    parser.add_argument("--output-size", type=int, default=128)
+    parser.add_argument("--output-size", type=int, default=32)
     given = parser.parse_args()
     repeats = max(2, given.steps * FULL["repeats"] // FULL["steps"])
     scale = FULL["steps"] / given.steps

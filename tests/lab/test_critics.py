@@ -19,8 +19,8 @@ def stack(num_critics):
 def filled_workspace(critics, num_pairs=5):
     work = critics.workspace(num_pairs)
     generator = torch.Generator().manual_seed(9)
-    for tensor in (work.x, work.y, work.d_logits):
-        tensor.normal_(generator=generator)
+    for tensor in (work.x[..., :-1], work.y[..., :-1], work.d_logits):
+        tensor.copy_(torch.randn(tensor.shape, generator=generator))
     return work
 
 
@@ -30,10 +30,9 @@ def as_modules(critics, row):
     for tower in (critics.query_tower, critics.key_tower):
         module = nn.Sequential(nn.Linear(4, 7), nn.ReLU(), nn.Linear(7, 3))
         with torch.no_grad():
-            module[0].weight.copy_(tower.weight_in[row].T)
-            module[0].bias.copy_(tower.bias_in[row, 0])
-            module[2].weight.copy_(tower.weight_out[row].T)
-            module[2].bias.copy_(tower.bias_out[row, 0])
+            for linear, layer in ((module[0], tower.first), (module[2], tower.last)):
+                linear.weight.copy_(layer.weight[row].T)
+                linear.bias.copy_(layer.bias[row, 0])
         towers.append(module)
     return towers
 
@@ -44,7 +43,7 @@ def test_logits_are_dot_products_of_two_mlps():
     critics.compare(work)
     for row in range(3):
         query, key = as_modules(critics, row)
-        assert_close(work.logits[row], query(work.x[row]) @ key(work.y[row]).T)
+        assert_close(work.logits[row], query(work.x[row, :, :-1]) @ key(work.y[row, :, :-1]).T)
 
 
 def test_gradients_are_autograds_with_the_batch_mean():
@@ -54,24 +53,38 @@ def test_gradients_are_autograds_with_the_batch_mean():
     critics.set_gradients(work)
     for row in range(2):
         query, key = as_modules(critics, row)
-        logits = query(work.x[row]) @ key(work.y[row]).T
+        logits = query(work.x[row, :, :-1]) @ key(work.y[row, :, :-1]).T
         (logits * work.d_logits[row]).sum().div(5).backward()
         for tower, module in ((critics.query_tower, query), (critics.key_tower, key)):
-            assert_close(tower.weight_in.grad[row], module[0].weight.grad.T)
-            assert_close(tower.bias_in.grad[row, 0], module[0].bias.grad)
-            assert_close(tower.weight_out.grad[row], module[2].weight.grad.T)
-            assert_close(tower.bias_out.grad[row, 0], module[2].bias.grad)
+            for linear, layer in ((module[0], tower.first), (module[2], tower.last)):
+                assert_close(layer.gradient[row, :-1], linear.weight.grad.T)
+                assert_close(layer.gradient[row, -1], linear.bias.grad)
+
+
+def test_layers_are_views_of_the_one_tensor_that_adam_sees():
+    critics = stack(2)
+    critics.parameters.fill_(3.0)
+    critics.parameters.grad.fill_(4.0)
+    for tower in (critics.query_tower, critics.key_tower):
+        for layer in (tower.first, tower.last):
+            assert bool((layer.weight == 3).all() and (layer.bias == 3).all())
+            assert bool((layer.gradient == 4).all())
+
+
+def layers(critics):
+    towers = critics.query_tower, critics.key_tower
+    return [layer.block for tower in towers for layer in (tower.first, tower.last)]
 
 
 def test_first_weights_do_not_depend_on_the_neighbours():
     alone = StackedCritics([torch.Generator().manual_seed(1)], **SIZES)
-    for mine, ours in zip(alone.parameters(), stack(3).parameters(), strict=True):
+    for mine, ours in zip(layers(alone), layers(stack(3)), strict=True):
         assert torch.equal(mine[0], ours[1])
 
 
 def test_first_weights_lie_within_the_reach_of_nn_linear():
     critics = stack(50)
-    for weight, inputs in ((critics.key_tower.weight_in, 4), (critics.key_tower.weight_out, 7)):
+    for weight, inputs in ((critics.key_tower.first.weight, 4), (critics.key_tower.last.bias, 7)):
         largest = float(weight.abs().max())
         assert 0.95 * inputs**-0.5 < largest <= inputs**-0.5
 

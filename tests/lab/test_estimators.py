@@ -43,6 +43,13 @@ def test_the_written_gradient_is_autograds(estimator):
     assert_close(written, expected)
 
 
+@pytest.mark.parametrize("estimator", EVERY)
+def test_the_value_in_a_batch_is_the_value_of_its_scores(estimator):
+    logits = random_logits(6)
+    expected = estimator.value(*split(logits), 5)
+    assert_close(estimator.in_batch_value(logits.clone(), torch.empty_like(logits)), expected)
+
+
 def test_infonce_is_the_literal_loop():
     logits = random_logits(1)
     for critic, value in zip(logits, InfoNCE().value(*split(logits), 5), strict=True):

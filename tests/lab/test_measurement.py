@@ -58,7 +58,12 @@ def test_training_takes_the_same_path_as_autograd_with_adam():
     critics = StackedCritics(
         [random_source(0, num_pairs, 2.0, "weights")], dim=6, hidden=16, output=8
     )
-    copies = [parameter[0].clone().requires_grad_() for parameter in critics.parameters()]
+    blocks = [
+        layer.block[0]
+        for tower in (critics.query_tower, critics.key_tower)
+        for layer in (tower.first, tower.last)
+    ]
+    copies = [block.clone().requires_grad_() for block in blocks]
     margin = eqco_margin(64, num_pairs - 1, temperature=1.0) * torch.eye(num_pairs)
 
     def draws(purpose):
@@ -66,9 +71,9 @@ def test_training_takes_the_same_path_as_autograd_with_adam():
 
     def loss(parameters, source):
         x, y = source.pairs(num_pairs)
-        w1, b1, w2, b2, w3, b3, w4, b4 = parameters
-        queries = torch.relu(x[0] @ w1 + b1) @ w2 + b2
-        keys = torch.relu(y[0] @ w3 + b3) @ w4 + b4
+        first, second, third, fourth = parameters
+        queries = torch.relu(x[0] @ first[:-1] + first[-1]) @ second[:-1] + second[-1]
+        keys = torch.relu(y[0] @ third[:-1] + third[-1]) @ fourth[:-1] + fourth[-1]
         return F.cross_entropy(queries @ keys.T - margin, torch.arange(num_pairs))
 
     def frozen_loss(parameters):
@@ -88,7 +93,7 @@ def test_training_takes_the_same_path_as_autograd_with_adam():
         loss(copies, source).backward()
         optimizer.step()
 
-    trained = frozen_loss([parameter[0] for parameter in critics.parameters()])
+    trained = frozen_loss(blocks)
     assert trained < untrained - 0.5
     assert_close(trained, frozen_loss(copies), rtol=0, atol=1e-3)
 
@@ -102,10 +107,9 @@ def test_frozen_infonce_is_cross_entropy_on_fresh_pairs():
     for tower in (critics.query_tower, critics.key_tower):
         module = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 8))
         with torch.no_grad():
-            module[0].weight.copy_(tower.weight_in[0].T)
-            module[0].bias.copy_(tower.bias_in[0, 0])
-            module[2].weight.copy_(tower.weight_out[0].T)
-            module[2].bias.copy_(tower.bias_out[0, 0])
+            for linear, layer in ((module[0], tower.first), (module[2], tower.last)):
+                linear.weight.copy_(layer.weight[0].T)
+                linear.bias.copy_(layer.bias[0, 0])
         towers.append(module)
     source = PairDraws([4.0], dim=6, seed=0, num_pairs=2, purpose="estimation")
     losses = []

@@ -21,7 +21,7 @@ def run(
     estimators: tuple[str, ...] = ("infonce", "eqco", "ml-cpc"),
     dim: int = 20,
     hidden_size: int = 256,
-    output_size: int = 128,
+    output_size: int = 32,
     steps: int = 1000,
     repeats: int = 200,
     learning_rate: float = 5e-4,

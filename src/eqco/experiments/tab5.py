@@ -17,15 +17,15 @@ __all__ = ["TAB5", "steadiness"]
 INFORMATIONS = [2.0, 4.0, 6.0, 8.0, 10.0]
 PAIRS = [64, 128, 256, 512]
 
-# Paper: output size and τ are left open. 128 (of 32, 64, 128) came closest on the rows for 2 and 6,
-# which alone were looked at for this choice; τ is 1.
+# Paper: output size and τ are left open. τ is 1. Of 32, 64 and 128 all reproduce the rows for 2 and 6
+# (the only ones looked at for this choice) within 0.15; 32 is the fastest.
 PAPER: Recipe = {
     "information": INFORMATIONS,
     "estimators": ["infonce", "eqco"],
     "alpha": 512,
     "dim": 20,
     "hidden_size": 256,
-    "output_size": 128,
+    "output_size": 32,
     "learning_rate": 5e-4,
     "steps": 5000,
     "repeats": 1000,

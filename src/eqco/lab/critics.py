@@ -15,33 +15,37 @@ class Workspace:
     """The large tensors of one step, kept from step to step.
 
     Memory that is given back and fetched anew at every step costs more than the arithmetic done in
-    it: at K = 512 a step takes half as long again without this.
+    it: at K = 512 a step takes half as long again without this. x and y end in a column of ones,
+    which carries the bias of the first layer.
     """
 
     def __init__(self, num_critics: int, num_pairs: int, *, dim: int, hidden: int, output: int):
-        def room(*shape: int) -> Tensor:
-            return torch.empty(num_critics, num_pairs, *shape)
+        def room(width: int) -> Tensor:
+            return torch.ones(num_critics, num_pairs, width)
 
-        self.x, self.y = room(dim), room(dim)
-        self.x_hidden, self.y_hidden = room(hidden), room(hidden)
-        self.queries, self.keys = room(output), room(output)
+        self.x, self.y = room(dim + 1), room(dim + 1)
+        self.x_hidden, self.y_hidden, self.d_hidden = room(hidden), room(hidden), room(hidden)
+        self.queries, self.keys, self.d_embedding = room(output), room(output), room(output)
         self.logits, self.d_logits = room(num_pairs), room(num_pairs)
-        self.d_embedding, self.d_hidden, self.active = room(output), room(hidden), room(hidden)
+
+
+class Layer:
+    """One linear layer of every critic: a weight (B, inputs, outputs) and a bias (B, 1, outputs).
+
+    Both are views of one block, (B, inputs + 1, outputs), with the bias as its last row; so are
+    their gradients.
+    """
+
+    def __init__(self, block: Tensor, gradient: Tensor):
+        self.block, self.gradient = block, gradient
+        self.weight, self.bias = block[:, :-1], block[:, -1:]
 
 
 class Tower:
-    """One MLP of every critic, dim → hidden → ReLU → output, weights stacked along B.
+    """One MLP of every critic: dim → hidden → ReLU → output, stacked along B."""
 
-    Weights start as those of `torch.nn.Linear`: uniform within ±1/√(inputs).
-    """
-
-    def __init__(self, sources: Sequence[torch.Generator], dim: int, hidden: int, output: int):
-        self.weight_in, self.bias_in = linear(sources, dim, hidden)
-        self.weight_out, self.bias_out = linear(sources, hidden, output)
-
-    def parameters(self) -> list[Tensor]:
-        """Weights (B, d, H), (B, H, D) and biases (B, 1, H), (B, 1, D)."""
-        return [self.weight_in, self.bias_in, self.weight_out, self.bias_out]
+    def __init__(self, first: Layer, last: Layer):
+        self.first, self.last = first, last
 
     def embed(
         self,
@@ -51,29 +55,32 @@ class Tower:
         hidden: Tensor | None = None,
         out: Tensor | None = None,
     ) -> Tensor:
-        """Embeddings (B, N, D) of the inputs (B, N, d), by all critics of the stack or by `rows`.
+        """Embeddings (B, N, D) of inputs (B, N, d + 1), by all critics of the stack or by `rows`.
 
         The hidden layer and the result are written to `hidden` and `out` if these are given.
         """
-        hidden = torch.baddbmm(self.bias_in[rows], inputs, self.weight_in[rows], out=hidden)
-        return torch.baddbmm(self.bias_out[rows], hidden.relu_(), self.weight_out[rows], out=out)
+        hidden = torch.bmm(inputs, self.first.block[rows], out=hidden).relu_()
+        return torch.baddbmm(self.last.bias[rows], hidden, self.last.weight[rows], out=out)
 
     def set_gradients(self, inputs: Tensor, hidden: Tensor, work: Workspace) -> None:
-        """Leave dL/dparameter in each `.grad`, given dL/dembedding in `work.d_embedding`."""
-        d_embedding, d_hidden = work.d_embedding, work.d_hidden
-        self.weight_out.grad = hidden.mT @ d_embedding
-        self.bias_out.grad = d_embedding.sum(1, keepdim=True)
-        torch.bmm(d_embedding, self.weight_out.mT, out=d_hidden)
-        d_hidden.mul_(torch.gt(hidden, 0, out=work.active))
-        self.weight_in.grad = inputs.mT @ d_hidden
-        self.bias_in.grad = d_hidden.sum(1, keepdim=True)
+        """Write dL/dparameter, given dL/dembedding in `work.d_embedding`; uses `hidden` up."""
+        last = self.last.gradient
+        torch.bmm(hidden.mT, work.d_embedding, out=last[:, :-1])
+        torch.sum(work.d_embedding, 1, keepdim=True, out=last[:, -1:])
+        torch.bmm(work.d_embedding, self.last.weight.mT, out=work.d_hidden)
+        work.d_hidden.mul_(hidden.sign_())
+        torch.bmm(inputs.mT, work.d_hidden, out=self.first.gradient)
 
 
 class StackedCritics:
     """B independent critics q(x)·k(y), trained side by side.
 
     A batched product over B small matrices keeps both cores busy where B products one after another
-    would leave them waiting; and without autograd's bookkeeping a step is two dozen operations.
+    would leave them waiting; and without autograd's bookkeeping a step is two dozen operations. All
+    parameters are views of one tensor, `parameters`, with its gradient in `.grad`: for Adam, which
+    works entry by entry, the stack is one long vector.
+
+    Weights and biases start as those of `torch.nn.Linear`: uniform within ±1/√(inputs).
 
     Args:
         sources: where each critic's first weights are drawn from; their number is B.
@@ -88,12 +95,20 @@ class StackedCritics:
                 raise InputError(f"{name}={size}; it must be at least 1.")
         self.sizes = {"dim": dim, "hidden": hidden, "output": output}
         self.num_critics = len(sources)
-        self.query_tower = Tower(sources, dim, hidden, output)
-        self.key_tower = Tower(sources, dim, hidden, output)
-
-    def parameters(self) -> list[Tensor]:
-        """All parameters, each with the stack as its first dimension."""
-        return self.query_tower.parameters() + self.key_tower.parameters()
+        shapes = 2 * [(len(sources), dim + 1, hidden), (len(sources), hidden + 1, output)]
+        self.parameters = torch.cat([first_block(sources, shape).flatten() for shape in shapes])
+        self.parameters.grad = torch.zeros_like(self.parameters)
+        sections = [math.prod(shape) for shape in shapes]
+        layers = [
+            Layer(block.view(shape), gradient.view(shape))
+            for block, gradient, shape in zip(
+                self.parameters.split(sections),
+                self.parameters.grad.split(sections),
+                shapes,
+                strict=True,
+            )
+        ]
+        self.query_tower, self.key_tower = Tower(*layers[:2]), Tower(*layers[2:])
 
     def workspace(self, num_pairs: int) -> Workspace:
         """Room for steps on `num_pairs` pairs."""
@@ -106,7 +121,7 @@ class StackedCritics:
         torch.bmm(work.queries, work.keys.mT, out=work.logits)
 
     def set_gradients(self, work: Workspace) -> None:
-        """Leave dL/dparameter in each `.grad`, given N·dL/dlogits in `work.d_logits`.
+        """Write dL/dparameter to `parameters.grad`, given N·dL/dlogits in `work.d_logits`.
 
         The 1/N of the batch mean is applied within the products, where it costs nothing.
         """
@@ -118,12 +133,10 @@ class StackedCritics:
         self.key_tower.set_gradients(work.y, work.y_hidden, work)
 
 
-def linear(sources: Sequence[torch.Generator], inputs: int, outputs: int) -> tuple[Tensor, Tensor]:
-    """Weight (B, inputs, outputs) and bias (B, 1, outputs) of a layer, drawn critic by critic."""
-    reach = 1 / math.sqrt(inputs)
-    weight = torch.empty(len(sources), inputs, outputs)
-    bias = torch.empty(len(sources), 1, outputs)
-    for row, source in enumerate(sources):
-        weight[row].uniform_(-reach, reach, generator=source)
-        bias[row].uniform_(-reach, reach, generator=source)
-    return weight, bias
+def first_block(sources: Sequence[torch.Generator], shape: tuple[int, int, int]) -> Tensor:
+    """First values of a layer, (B, inputs + 1, outputs), drawn critic by critic."""
+    block = torch.empty(shape)
+    reach = 1 / math.sqrt(shape[1] - 1)
+    for row, source in zip(block, sources, strict=True):
+        row.uniform_(-reach, reach, generator=source)
+    return block
