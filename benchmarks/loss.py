@@ -18,11 +18,10 @@ import sys
 import time
 from collections.abc import Callable
 from importlib import metadata
-from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from measure import best_seconds, in_own_process, peak_extra_bytes
+from measure import best_seconds, in_own_process, keep_record, peak_extra_bytes
 
 N, D, TAU, ALPHA = 256, 128, 0.2, 65536.0
 MEMORY_LIMIT = 10 * 2**30
@@ -226,15 +225,9 @@ def main() -> None:
     found = measure(cases, rounds)
     show(found, cases)
     if options.record:
-        from eqco.runtime.records import Record, code_version, hardware
-
         recipe = {"num_queries": N, "dim": D, "cases": cases, "rounds": rounds,
                   "peers": {p: metadata.version(p) for p in PEERS.values()}}  # fmt: skip
-        record = Record(
-            experiment="bench-loss", profile="desk", recipe=recipe, seed=0, metrics=found,
-            code=code_version(), hardware=hardware(), seconds=time.time() - start,
-        )  # fmt: skip
-        print(record.write(Path(__file__).parent.parent / "results"))
+        keep_record("bench-loss", recipe, found, start)
 
 
 if __name__ == "__main__":

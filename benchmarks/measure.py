@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from eqco.runtime.records import Record, code_version, hardware
+
 
 def best_seconds(call: Callable[[], object], *, budget: float = 1.0, least: int = 3) -> float:
     """Shortest of as many calls as fit the budget, after one that is not counted."""
@@ -44,3 +46,18 @@ def in_own_process(script: str, question: dict[str, Any], timeout: float = 600) 
         last = answer.stderr.strip().splitlines()[-1:] or [f"exit code {answer.returncode}"]
         return {"error": last[0][:200]}
     return json.loads(answer.stdout.strip().splitlines()[-1])
+
+
+def keep_record(name: str, recipe: dict[str, Any], metrics: dict[str, float], start: float) -> None:
+    """Write what was measured since `start` (time.time) below results/ and say where."""
+    record = Record(
+        experiment=name,
+        profile="desk",
+        recipe=recipe,
+        seed=0,
+        metrics=metrics,
+        code=code_version(),
+        hardware=hardware(),
+        seconds=round(time.time() - start, 1),
+    )
+    print(record.write(Path(__file__).parent.parent / "results"))

@@ -11,10 +11,9 @@ fixed batch. Each K has a process of its own; rounds take turns, and the best of
 import argparse
 import json
 import time
-from pathlib import Path
 
 import torch
-from measure import best_seconds, in_own_process, peak_extra_bytes
+from measure import best_seconds, in_own_process, keep_record, peak_extra_bytes
 
 COUNTS = [16, 256, 4096, 65536]
 
@@ -79,13 +78,7 @@ def main() -> None:
         memory = found[f"K={count}/bytes"] / 1e6
         print(f"{count:>8}{1e3 * seconds:>14.1f}{ratio:>12.3f}{memory:>18.0f}")
     if options.record:
-        from eqco.runtime.records import Record, code_version, hardware
-
-        record = Record(
-            experiment="bench-step", profile="desk", recipe={**setting, "counts": COUNTS}, seed=0,
-            metrics=found, code=code_version(), hardware=hardware(), seconds=time.time() - start,
-        )  # fmt: skip
-        print(record.write(Path(__file__).parent.parent / "results"))
+        keep_record("bench-step", {**setting, "counts": COUNTS}, found, start)
 
 
 if __name__ == "__main__":

@@ -6,9 +6,15 @@ this package costs nothing and needs torch alone.
 """
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:  # what type checkers and editors see
+    from eqco.assembly import load, resume, train  # noqa: F401
+    from eqco.contrast import *  # noqa: F403
+    from eqco.recipes import Recipe, named_recipe, read_recipe  # noqa: F401
+    from eqco.theory import *  # noqa: F403
 
 # public name -> where it lives
 _HOMES: dict[str, str] = {
