@@ -10,7 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from eqco.contrast import KeyQueue, Objective
-from eqco.data import Source, Split, TwoViewLoader, find_pipeline, open_source
+from eqco.data import (
+    Source,
+    Split,
+    TwoViewLoader,
+    find_pipeline,
+    open_source,
+    write_unreadable,
+)
 from eqco.encoders import (
     Encoder,
     backbone_named,
@@ -26,7 +33,7 @@ from eqco.recipes import Recipe, recipe_from_dict, recipe_to_dict
 from eqco.runtime.checkpoints import read_checkpoint
 from eqco.runtime.errors import InputError
 from eqco.runtime.records import code_version, hardware
-from eqco.runtime.run_directory import RunDirectory, write_json
+from eqco.runtime.run_directory import RunDirectory, read_json, write_json
 from eqco.theory import scaled_learning_rate
 from eqco.training.loop import Outcome, Parts, Rhythm, StepReport, run_training
 from eqco.training.optimisers import LARS, sgd
@@ -90,8 +97,9 @@ def build_parts(
     *,
     backbone: nn.Module | None = None,
     device: torch.device | str = "cpu",
+    unreadable_list: Path | None = None,
 ) -> Parts:
-    """Everything the training loop drives."""
+    """Everything the training loop drives; images it has to skip are named in a file."""
     split = source["unlabelled"] if "unlabelled" in source else source["train"]
     check_memory(recipe, split)
     loader = TwoViewLoader(
@@ -102,6 +110,8 @@ def build_parts(
         seed=recipe.training.seed,
         workers=recipe.data.workers,
         device=torch.device(device),
+        on_unreadable=recipe.data.on_unreadable,
+        unreadable_list=unreadable_list,
     )
     method = build_method(recipe, build_encoder(recipe, backbone)).to(device)
     if recipe.training.channels_last:
@@ -228,17 +238,19 @@ def train(
         device: where to train.
         show: gets a report at every line of metrics.
     """
-    source = data if isinstance(data, Source) else open_source(data)
+    source = opened(data, recipe)
     run = RunDirectory(Path(out))
     with run.locked():
-        parts = build_parts(recipe, source, backbone=encoder, device=device)
-        run.start(recipe_to_dict(recipe), environment(source, parts, device))
+        listed = run.path / "unreadable.txt"
+        parts = build_parts(recipe, source, backbone=encoder, device=device, unreadable_list=listed)
+        run.start(recipe_to_dict(recipe), environment(data, source, parts, device))
+        write_unreadable(listed, source.unreadable)
         return finish(parts, run, recipe, None, show)
 
 
 def resume(
     path: Path | str,
-    data: Any = "groceries",
+    data: Any = None,
     *,
     encoder: nn.Module | None = None,
     device: torch.device | str = "cpu",
@@ -247,17 +259,48 @@ def resume(
     """Go on with a run from its last checkpoint, or from the checkpoint file given.
 
     The end is the same, to the bit on one machine, as if the run had never stopped.
+
+    Args:
+        path: the run directory, or one of its checkpoint files.
+        data: as for `train`; None: what the run was started with, by name or path.
+        encoder: the backbone that was given to `train`, if one was.
+        device: where to train.
+        show: gets a report at every line of metrics.
     """
     path = Path(path)
     checkpoint = path if path.suffix == ".pt" else None
     run = RunDirectory(path if checkpoint is None else path.parent.parent)
-    values = run.read_recipe()
-    recipe = recipe_from_dict(values)
-    source = data if isinstance(data, Source) else open_source(data)
+    recipe = recipe_from_dict(run.read_recipe())
+    began = read_json(run.environment)
+    data = began["source"] if data is None else data
+    if data is None:
+        raise InputError(
+            f"{run.path} was trained on a Dataset given in Python; give the same to resume it."
+        )
+    source = opened(data, recipe)
     with run.locked():
         state = run.load(recipe_to_dict(recipe), checkpoint)
-        parts = build_parts(recipe, source, backbone=encoder, device=device)
+        parts = build_parts(
+            recipe,
+            source,
+            backbone=encoder,
+            device=device,
+            unreadable_list=run.path / "unreadable.txt",
+        )
+        images = len(parts.loader.steps.split)
+        if images != began["images"]:
+            raise InputError(
+                f"{run.path} was trained on {began['images']} images ({began['data']}), but "
+                f"{source.name} has {images} now. Resume it on the same images."
+            )
         return finish(parts, run, recipe, state, show)
+
+
+def opened(data: Any, recipe: Recipe) -> Source:
+    """The source that `data` names, or is."""
+    if isinstance(data, Source):
+        return data
+    return open_source(data, on_unreadable=recipe.data.on_unreadable)
 
 
 def finish(
@@ -284,9 +327,15 @@ def finish(
     return outcome
 
 
-def environment(source: Source, parts: Parts, device: torch.device | str) -> dict[str, Any]:
+def environment(
+    data: Any, source: Source, parts: Parts, device: torch.device | str
+) -> dict[str, Any]:
     """What the run met: data, machine, versions."""
+    named = None
+    if isinstance(data, str | Path):
+        named = str(Path(data).resolve()) if Path(data).exists() else str(data)
     return {
+        "source": named,
         "data": source.name,
         "images": len(parts.loader.steps.split),
         "steps_per_epoch": parts.loader.steps_per_epoch,

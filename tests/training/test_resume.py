@@ -33,15 +33,15 @@ from eqco.runtime.run_directory import RunDirectory
 class Pictures(torch.utils.data.Dataset):
     """Forty small pictures of two kinds, as a user's own Dataset."""
 
-    def __init__(self):
+    def __init__(self, copies=1):
         generator = torch.Generator().manual_seed(0)
-        self.targets = [number % 2 for number in range(40)]
-        noise = torch.rand(40, 3, 12, 12, generator=generator)
+        self.targets = [number % 2 for number in range(40 * copies)]
+        noise = torch.rand(40 * copies, 3, 12, 12, generator=generator)
         tone = torch.tensor(self.targets)[:, None, None, None]
         self.pixels = ((noise + tone) * 127).to(torch.uint8)
 
     def __len__(self):
-        return 40
+        return len(self.targets)
 
     def __getitem__(self, number):
         return self.pixels[number], self.targets[number]
@@ -184,6 +184,18 @@ def test_a_missing_checkpoint_is_no_silent_restart(tmp_path):
         resume(tmp_path, source(), encoder=backbone())
     with pytest.raises(InputError, match=r"recipe.json; is .* a run directory"):
         resume(tmp_path / "nowhere", source(), encoder=backbone())
+
+
+def test_a_run_remembers_its_data_and_refuses_other_data(tmp_path):
+    recipe = tiny("simo")
+    recipe = replace(recipe, training=replace(recipe.training, epochs=1, num_queries=64))
+    train(recipe, "groceries", out=tmp_path / "named", encoder=backbone())
+    assert resume(tmp_path / "named", encoder=backbone()).step == 10
+    with pytest.raises(InputError, match=r"trained on 675 images \(groceries\), but .* has 80"):
+        resume(tmp_path / "named", source_from_dataset(Pictures(2)), encoder=backbone())
+    train(tiny("simo"), Pictures(), out=tmp_path / "own", encoder=backbone())
+    with pytest.raises(InputError, match="give the same to resume"):
+        resume(tmp_path / "own", encoder=backbone())
 
 
 def test_the_memory_must_not_exceed_the_images(tmp_path):

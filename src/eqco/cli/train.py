@@ -11,7 +11,6 @@ import tyro
 
 from eqco.assembly import resume, train
 from eqco.cli.display import training_display
-from eqco.data import open_source
 from eqco.recipes import RECIPES, Recipe, named_recipe, read_recipe
 from eqco.runtime.errors import InputError
 from eqco.runtime.run_directory import RunDirectory
@@ -30,8 +29,9 @@ Examples:
 class Options(Recipe):
     """The recipe's settings, and what is not part of a recipe."""
 
-    source: Annotated[str, tyro.conf.Positional] = "groceries"
-    """A folder of images, or a data set by name; `eqco data` lists the names."""
+    source: Annotated[str, tyro.conf.Positional] = ""
+    """A folder of images, or a data set by name (`eqco data --help`); if none is given, the
+    embedded photos, or with --resume what the run was started with."""
     recipe: str = "simo"
     """simo, mocov1, mocov2, simclr, or a JSON file such as a run's recipe.json."""
     profile: str = "desk"
@@ -80,15 +80,16 @@ def run(options: Options) -> None:
             f"stays in its own directory. Leave out --out."
         )
     recipe = Recipe(**{entry.name: getattr(options, entry.name) for entry in fields(Recipe)})
-    source = open_source(options.source)
     with training_display(sys.stdout) as show:
         if options.resume is not None:
             place = options.resume
             place = place.parent.parent if place.suffix == ".pt" else place
-            outcome = resume(options.resume, source, device=options.device, show=show)
+            data = options.source or None
+            outcome = resume(options.resume, data, device=options.device, show=show)
         else:
             place = options.out or Path("runs") / Path(options.recipe).stem
-            outcome = train(recipe, source, out=place, device=options.device, show=show)
+            data = options.source or "groceries"
+            outcome = train(recipe, data, out=place, device=options.device, show=show)
     conclude(outcome, place)
 
 

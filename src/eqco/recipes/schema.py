@@ -31,6 +31,8 @@ class DataSettings:
     """The augmentation; SiMo uses MoCo v2's."""
     workers: int = 0
     """Processes that decode images from disk; sets held in memory need none."""
+    on_unreadable: Literal["error", "skip"] = "error"
+    """An image that cannot be read: stop and name it, or go on and list it in the run directory."""
 
 
 @dataclass(frozen=True, kw_only=True)
