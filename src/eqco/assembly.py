@@ -117,9 +117,9 @@ def build_parts(
     if recipe.training.channels_last:
         method = method.to(memory_format=torch.channels_last)
     if recipe.training.compile:
-        for network in (method.encoder, getattr(method, "key_encoder", None)):
-            if network is not None:
-                network.compile()
+        method.encoder.compile()
+        if isinstance(method, SiMo | MoCo):
+            method.key_encoder.network.compile()
     rhythm = build_rhythm(recipe, loader.steps_per_epoch)
     return Parts(
         method=method,

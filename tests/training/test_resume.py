@@ -297,6 +297,21 @@ def test_channels_last_changes_nothing_but_rounding(tmp_path):
     assert found[0] == pytest.approx(found[1], rel=1e-3)
 
 
+@pytest.mark.slow
+def test_compiled_encoders_train_to_the_same_but_rounding(tmp_path):
+    found = []
+    for compiled in (False, True):
+        recipe = tiny("simo")
+        recipe = replace(recipe, training=replace(recipe.training, compile=compiled, epochs=1))
+        path = tmp_path / str(compiled)
+        train(recipe, source(), out=path, encoder=backbone())
+        found.append([line["loss"] for line in RunDirectory(path).read_metrics()])
+        assert not any(
+            "_orig_mod" in name for name in read_checkpoint(RunDirectory(path).last)["method"]
+        )
+    assert found[0] == pytest.approx(found[1], rel=1e-3)
+
+
 def test_ctrl_c_outside_the_main_thread_is_left_alone(tmp_path):
     """A trainer in a thread of someone's program does not take over its signals."""
     handler = signal.getsignal(signal.SIGTERM)
