@@ -105,7 +105,11 @@ def compare(records: Sequence[Record]) -> list[Comparison]:
 def simo_on(data: str, neighbours: int, profile: str, **changes: Any) -> Recipe:
     """A SiMo run with changed training settings as an experiment's recipe."""
     recipe = named_recipe("simo", profile)
-    recipe = replace(recipe, training=replace(recipe.training, **changes))
+    training = replace(recipe.training, **changes)
+    # the warm-up keeps its share of a training of another length
+    warmup = recipe.optimiser.warmup_epochs * training.epochs / recipe.training.epochs
+    optimiser = replace(recipe.optimiser, warmup_epochs=warmup)
+    recipe = replace(recipe, training=training, optimiser=optimiser)
     return {"data": data, "neighbours": neighbours, "training": recipe_to_dict(recipe)}
 
 
