@@ -1,6 +1,7 @@
 """A pipeline applied to a whole batch on the training device."""
 
 import itertools
+import math
 from dataclasses import dataclass
 
 import torch
@@ -10,13 +11,14 @@ from eqco.data.blur import gaussian_blur_, gaussian_taps, needed_radius
 from eqco.data.colour import grayscale_, hue_offsets, hue_round, jitter_, jitter_columns
 from eqco.data.parameters import Parameters, crop_boxes
 from eqco.data.pipelines import Pipeline, blur_radius
-from eqco.data.resize import centre_crop, resized_crop
+from eqco.data.resize import centre_crop, resized_crop, resized_crop_in_turn
 from eqco.runtime.errors import InputError
 
 __all__ = ["Augment", "evaluation_view"]
 
 # Pixels (times channels) worked on at once by a CPU, so that the copies stay in its cache.
-CPU_CHUNK = 1 << 18
+CPU_CHUNK = 3 << 17
+CPU_LARGE = 48  # side from which a CPU crops one image after the other; measured
 NO_HUE = 4  # the round of images without jitter
 
 
@@ -63,9 +65,13 @@ class Augment:
         device = images.device
         shape = (len(images), 3, self.size, self.size)
         views = torch.empty(shape, dtype=self.dtype, device=device)
-        chunk = max(3, CPU_CHUNK // (3 * self.size**2)) if device.type == "cpu" else len(images)
+        chunk = self._chunk(len(images)) if device.type == "cpu" else len(images)
         plan = Plan.of(parameters, self.pipeline, self.size, chunk, device)
-        boxes = crop_boxes(parameters, images.shape[2], images.shape[3], self.pipeline.crop_aspect)
+        height, width = images.shape[2:]
+        boxes = crop_boxes(parameters, height, width, self.pipeline.crop_aspect)
+        in_turn = images.dtype == torch.uint8 and device.type == "cpu" and self.size >= CPU_LARGE
+        if in_turn and not cropped:
+            images, cropped = resized_crop_in_turn(images, boxes, self.size), True
         boxes = boxes[plan.order].to(device)
         with torch.autocast(device.type, enabled=False):
             for first in range(0, len(images), chunk):
@@ -83,11 +89,15 @@ class Augment:
                 torch.index_select(part.to(self.dtype), 0, plan.back[rows], out=views[rows])
         return views
 
+    def _chunk(self, count: int) -> int:
+        """Images worked on at once by a CPU: about CPU_CHUNK of memory, all chunks alike."""
+        most = max(3, CPU_CHUNK // (3 * self.size**2))
+        return max(1, math.ceil(count / max(1, round(count / most))))
+
     def _colours_(self, views: Tensor, plan: "Plan", rows: slice) -> None:
         rounds = plan.rounds[rows]
-        gray = torch.tensor(
-            [i for i, asked in enumerate(plan.gray[rows]) if asked], dtype=torch.long
-        )
+        asked = [place for place, gray in enumerate(plan.gray[rows]) if gray]
+        gray = torch.tensor(asked, dtype=torch.long)
         gray = gray.to(views.device)
         if self.pipeline.grayscale_first:
             grayscale_(views, gray)

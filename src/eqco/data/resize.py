@@ -1,9 +1,10 @@
-"""Crop and resize of a whole batch as two matrix products, each image with its own crop."""
+"""Crop and resize of a batch, each image with its own crop: as two matrix products, or in turn."""
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = ["centre_crop", "resize_weights", "resized_crop"]
+__all__ = ["centre_crop", "resize_weights", "resized_crop", "resized_crop_in_turn"]
 
 
 def resize_weights(start: Tensor, length: Tensor, source: int, size: int) -> Tensor:
@@ -72,6 +73,29 @@ def resized_crop(images: Tensor, boxes: Tensor, size: int, flipped: Tensor | Non
         vertical = resize_weights(top, height, images.shape[2], size)
         horizontal = resize_weights(left, width, images.shape[3], size)
     return apply_weights(images, vertical, horizontal)
+
+
+def resized_crop_in_turn(images: Tensor, boxes: Tensor, size: int) -> Tensor:
+    """Each image's own crop, resized to a square, one image after the other in eight bits.
+
+    What torchvision does to a uint8 tensor, rounding included. The matrix products of
+    `resized_crop` grow with the cube of the size, this with its square.
+
+    Args:
+        images: uint8, (N, C, H, W), on the CPU.
+        boxes: top, left, height, width, (N, 4).
+        size: side of the result.
+
+    Returns:
+        uint8, (N, C, size, size).
+    """
+    crops = torch.empty((*images.shape[:2], size, size), dtype=torch.uint8)
+    for crop, image, (top, left, height, width) in zip(
+        crops.split(1), images.split(1), boxes.tolist(), strict=True
+    ):
+        part = image[:, :, top : top + height, left : left + width]
+        crop.copy_(F.interpolate(part, (size, size), mode="bilinear", antialias=True))
+    return crops
 
 
 def resized_sides(height: int, width: int, size: int) -> tuple[int, int]:

@@ -1,0 +1,114 @@
+"""How much of a training step goes to data and augmentation: one table, one run.
+
+    python benchmarks/loading.py --cifar10 FOLDER_OR_NAME      about three minutes on two cores
+    python benchmarks/loading.py --record                      keep it under results/bench-loading/
+
+SiMo (N = 256, K = 16) at 32 pixels with MoCo v2's pipeline: two views of every image, query encoder
+forward and backward, key encoder forward, loss, SGD, momentum update. `data` is the time until the
+views of the next step are there, `rest` all that follows; both are medians over the steps, and
+steps of the encoders take turns. Images are in memory, so no worker hides the data's time.
+"""
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from eqco.contrast import Objective
+from eqco.data import TwoViewLoader, Views, open_source
+from eqco.encoders import Encoder, backbone_named, normalised_head
+from eqco.methods import SiMo
+from eqco.runtime.errors import InputError
+
+N, SIZE = 256, 32
+TARGETS = {"light": 0.15, "resnet18": 0.08}
+
+
+def training_step(backbone: str) -> Callable[[Views, int], None]:
+    """Everything of a step but its data."""
+    torch.manual_seed(0)
+    network = backbone_named(backbone)
+    method = SiMo(Encoder(network, normalised_head(network.feature_dim, 128)))
+    objective = Objective(temperature=0.2, alpha=256)
+    parameters = method.encoder.parameters()
+    optimiser = torch.optim.SGD(parameters, lr=0.03, momentum=0.9, weight_decay=1e-4)
+
+    def step(views: Views, number: int) -> None:
+        output = method(views, number)
+        loss = objective(output.contrasts)
+        optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        optimiser.step()
+        method.after_step(output)
+
+    return step
+
+
+def measure(sources: dict[str, str], steps: int) -> dict[str, float]:
+    """`SET/ENCODER/data`, `/rest` in milliseconds and `/share`."""
+    found: dict[str, float] = {}
+    rests = {name: training_step(name) for name in TARGETS}
+    for title, place in sources.items():
+        loader = TwoViewLoader(open_source(place)["train"], num_queries=N, size=SIZE, seed=0)
+        times: dict[str, list[float]] = {}
+        for number in range(steps + 2):
+            for name, rest in rests.items():
+                start = time.perf_counter()
+                views = loader.batch(number)
+                middle = time.perf_counter()
+                rest(views, number)
+                end = time.perf_counter()
+                if number >= 2:  # the first two warm up
+                    times.setdefault(f"{name}/data", []).append(1e3 * (middle - start))
+                    times.setdefault(f"{name}/rest", []).append(1e3 * (end - middle))
+        for name in TARGETS:
+            data, other = (statistics.median(times[f"{name}/{part}"]) for part in ("data", "rest"))
+            found[f"{title}/{name}/data"] = round(data, 2)
+            found[f"{title}/{name}/rest"] = round(other, 2)
+            found[f"{title}/{name}/share"] = round(data / (data + other), 4)
+    return found
+
+
+def show(found: dict[str, float]) -> None:
+    print(
+        f"{'data set':<12}{'encoder':<12}{'data, ms':>10}{'rest, ms':>10}{'share':>9}{'target':>9}"
+    )
+    for key in [key for key in found if key.endswith("/share")]:
+        title, name, _ = key.split("/")
+        data, rest = found[f"{title}/{name}/data"], found[f"{title}/{name}/rest"]
+        row = f"{title:<12}{name:<12}{data:>10.1f}{rest:>10.1f}{found[key]:>9.1%}"
+        print(row + f"{TARGETS[name]:>9.0%}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--cifar10", default="cifar10", help="its folder, or the name to download")
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--record", action="store_true")
+    options = parser.parse_args()
+    sources = {"groceries": "groceries", "cifar10": options.cifar10}
+    try:
+        open_source(options.cifar10)
+    except InputError as error:
+        print(f"without CIFAR-10: {error}")
+        del sources["cifar10"]
+    start = time.time()
+    found = measure(sources, options.steps)
+    show(found)
+    if options.record:
+        from eqco.runtime.records import Record, code_version, hardware
+
+        recipe = {"method": "simo", "pipeline": "mocov2", "num_queries": N, "image_size": SIZE,
+                  "steps": options.steps, "sets": sorted(sources)}  # fmt: skip
+        record = Record(
+            experiment="bench-loading", profile="desk", recipe=recipe, seed=0, metrics=found,
+            code=code_version(), hardware=hardware(), seconds=round(time.time() - start, 1),
+        )  # fmt: skip
+        print(record.write(Path(__file__).parent.parent / "results"))
+
+
+if __name__ == "__main__":
+    main()
