@@ -200,3 +200,12 @@ def test_a_folder_of_real_jpegs_has_grey_ones_among_them(shared_data, tmp_path):
     source = open_source(found)
     assert sum(counts(source).values()) == sum(path.suffix == ".JPEG" for path in found.rglob("*"))
     assert source["train"].size == (64, 64)
+
+
+def test_every_class_keeps_an_image_for_training(tmp_path, save_image):
+    for name, count in (("rare", 1), ("common", 10)):
+        for number in range(count):
+            save_image(tmp_path / "set" / name / f"{number}.png", seed=number)
+    source = open_source(tmp_path / "set", val_fraction=0.6, test_fraction=0.3)
+    assert set(source["train"].labels.tolist()) == {0, 1}
+    assert sum(counts(source).values()) == 11

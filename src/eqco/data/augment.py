@@ -65,7 +65,7 @@ class Augment:
         device = images.device
         shape = (len(images), 3, self.size, self.size)
         views = torch.empty(shape, dtype=self.dtype, device=device)
-        chunk = self._chunk(len(images)) if device.type == "cpu" else len(images)
+        chunk = self._chunk(len(images)) if device.type == "cpu" else max(1, len(images))
         plan = Plan.of(parameters, self.pipeline, self.size, chunk, device)
         height, width = images.shape[2:]
         boxes = crop_boxes(parameters, height, width, self.pipeline.crop_aspect)

@@ -1,5 +1,6 @@
 """Where the pixels of a split come from: memory, files, or a Dataset of the user's."""
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, final
@@ -68,22 +69,23 @@ class FileImages(Images):
     """Image files, decoded when they are asked for."""
 
     def __init__(self, paths: Sequence[str]):
-        self.paths = np.array(paths, dtype=np.str_)  # one object: workers share it unpickled
+        # one array of bytes: small, and shared by workers without a copy
+        self.paths = np.array([os.fsencode(path) for path in paths])
 
     def __len__(self) -> int:
         return len(self.paths)
 
     def read(self, number: int) -> Image.Image:
         """Decode the file."""
-        return decode(str(self.paths[number]))
+        return decode(self.name(number))
 
     def name(self, number: int) -> str:
         """The path."""
-        return str(self.paths[number])
+        return os.fsdecode(self.paths[number])
 
     def subset(self, numbers: Sequence[int]) -> "FileImages":
         """Those files."""
-        return FileImages(self.paths[np.asarray(numbers, dtype=np.int64)].tolist())
+        return FileImages([self.name(number) for number in numbers])
 
 
 @final

@@ -95,7 +95,7 @@ def divide(
     for label in range(len(split.classes)):
         members = (split.labels == label).nonzero()[:, 0].numpy()
         members = generator.permutation(members)
-        val = round(val_fraction * len(members))
+        val = min(round(val_fraction * len(members)), len(members) - 1)
         test = min(round(test_fraction * len(members)), len(members) - 1 - val)
         numbers["val"] += members[:val].tolist()
         numbers["test"] += members[val : val + test].tolist()
