@@ -114,7 +114,7 @@ def steadiness(cells: Sequence[Comparison]) -> list[Comparison]:
     return found
 
 
-SHORT: dict[str, Any] = {"steps": 1500, "repeats": 300}  # a minute
+SHORT: dict[str, Any] = {"steps": 1000, "repeats": 200}  # under a minute
 TINY: dict[str, Any] = {"steps": 40, "repeats": 5, "information": [2.0, 6.0], "output_size": 16}
 
 TAB5 = Experiment(
