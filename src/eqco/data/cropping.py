@@ -11,7 +11,7 @@ from torch.utils.data import Dataset
 
 from eqco.data.decoding import UnreadableImageError
 from eqco.data.images import Images
-from eqco.data.parameters import Parameters, crop_boxes
+from eqco.data.parameters import fit_boxes
 from eqco.data.resize import resized_sides
 
 __all__ = ["CentreCrops", "Cropped", "RandomCrops", "collate"]
@@ -27,7 +27,7 @@ class Cropped:
 
 
 class RandomCrops(Dataset):
-    """Item (number, draws of each view) is that image, cut once for each."""
+    """Item (number, a row of `Parameters.crops` for each view) is that image, cut for each."""
 
     def __init__(self, images: Images, size: int, aspect: tuple[float, float], skip: bool):
         self.images = images
@@ -35,7 +35,7 @@ class RandomCrops(Dataset):
         self.aspect = aspect
         self.skip = skip
 
-    def __getitem__(self, request: tuple[int, Sequence[Parameters]]) -> Cropped:
+    def __getitem__(self, request: tuple[int, np.ndarray]) -> Cropped:
         number, draws = request
         unreadable: list[UnreadableImageError] = []
         # an unreadable image is replaced by the next readable one, whoever reads it
@@ -46,13 +46,13 @@ class RandomCrops(Dataset):
             except UnreadableImageError as error:
                 unreadable.append(error)
                 continue
-            crops = torch.stack([self.cut(image, parameters) for parameters in draws])
+            boxes = fit_boxes(draws, image.height, image.width, self.aspect)
+            crops = torch.stack([self.cut(image, box) for box in boxes.tolist()])
             return Cropped(crops, place, tuple(unreadable))
         return Cropped(torch.empty(0), number, tuple(unreadable))
 
-    def cut(self, image: Image.Image, parameters: Parameters) -> Tensor:
-        """(size, size, 3) as the draws say, flip and colours left for the training device."""
-        box = crop_boxes(parameters, image.height, image.width, self.aspect)[0].tolist()
+    def cut(self, image: Image.Image, box: Sequence[int]) -> Tensor:
+        """(size, size, 3), flip and colours left for the training device."""
         top, left, height, width = box
         # crop first: Pillow's own box would let pixels from outside the crop into its border
         part = image.crop((left, top, left + width, top + height))

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
@@ -152,14 +153,10 @@ class StepLoader:
                 ) from error
             yield self.finish(step, *crops)
 
-    def requests(self, step: int) -> list[tuple[int, list[Parameters]]]:
-        """What to read in that step: number and draws of each image of this process."""
-        draws = self.draws(step)
-        numbers = self.numbers(step)[self.rows].tolist()
-        return [
-            (number, [parameters[row : row + 1] for parameters in draws])
-            for row, number in enumerate(numbers)
-        ]
+    def requests(self, step: int) -> list[tuple[int, np.ndarray]]:
+        """What to read in that step: number and crops, (V, 22), of each image of this process."""
+        crops = np.stack([parameters.crops() for parameters in self.draws(step)], axis=1)
+        return list(zip(self.numbers(step)[self.rows].tolist(), crops, strict=True))
 
     def finish(
         self,
@@ -201,5 +198,5 @@ class Steps:
             yield step
             step += 1
 
-    def __iter__(self) -> Iterator[list[tuple[int, list[Parameters]]]]:
+    def __iter__(self) -> Iterator[list[tuple[int, np.ndarray]]]:
         return map(self.loader.requests, self.numbers())
