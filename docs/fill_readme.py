@@ -26,6 +26,8 @@ def experiment_block(name: str, profile: str, heading: str) -> str:
     """The table of an experiment, where it ran, and what follows from it."""
     experiment = find_experiment(name)
     records = read_records(RESULTS, name, profile)
+    if not records:
+        return f"Not run yet: `eqco reproduce {name} --profile {profile}`."
     cells = experiment.compare(records)
     tables = [markdown(*comparison_table(cells))]
     tables += [
@@ -49,7 +51,10 @@ def provenance(records: list[Record]) -> str:
 
 def benchmark(name: str) -> Record:
     """The newest record of a benchmark."""
-    return max(read_records(RESULTS, name, "desk"), key=lambda record: record.finished)
+    found = read_records(RESULTS, name, "desk")
+    if not found:
+        raise SystemExit(f"no record of {name}: run benchmarks/{name[6:]}.py --record")
+    return max(found, key=lambda record: record.finished)
 
 
 def loss_block() -> str:

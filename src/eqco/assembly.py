@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from eqco.contrast import KeyQueue, Objective
 from eqco.data import (
     Source,
-    Split,
     TwoViewLoader,
     find_pipeline,
     open_source,
     write_unreadable,
 )
+from eqco.data.opening import NAMES
 from eqco.encoders import (
     Encoder,
     backbone_named,
@@ -51,10 +51,11 @@ HEADS: dict[str, Callable[..., nn.Module]] = {
 def build_encoder(recipe: Recipe, backbone: nn.Module | None = None) -> Encoder:
     """Backbone and head with first weights drawn from the recipe's seed."""
     settings = recipe.encoder
-    torch.manual_seed(recipe.training.seed)
-    if backbone is None:
-        backbone = backbone_named(settings.backbone, width=settings.width, stem=settings.stem)
-    head = HEADS[settings.head](feature_dim_of(backbone), settings.embedding_dim)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(recipe.training.seed)
+        if backbone is None:
+            backbone = backbone_named(settings.backbone, width=settings.width, stem=settings.stem)
+        head = HEADS[settings.head](feature_dim_of(backbone), settings.embedding_dim)
     encoder = Encoder(backbone, head)
     if settings.bn_groups > 1:
         split_batch_norm(encoder, settings.bn_groups)
@@ -101,7 +102,7 @@ def build_parts(
 ) -> Parts:
     """Everything the training loop drives; images it has to skip are named in a file."""
     split = source["unlabelled"] if "unlabelled" in source else source["train"]
-    check_memory(recipe, split)
+    check_device(device)
     loader = TwoViewLoader(
         split,
         find_pipeline(recipe.data.pipeline),
@@ -113,7 +114,10 @@ def build_parts(
         on_unreadable=recipe.data.on_unreadable,
         unreadable_list=unreadable_list,
     )
-    method = build_method(recipe, build_encoder(recipe, backbone)).to(device)
+    check_memory(recipe, loader.steps_per_epoch)
+    encoder = build_encoder(recipe, backbone)
+    check_images_fit(encoder, recipe)
+    method = build_method(recipe, encoder).to(device)
     if recipe.training.channels_last:
         method = method.to(memory_format=torch.channels_last)
     if recipe.training.compile:
@@ -135,15 +139,46 @@ def build_parts(
     )
 
 
-def check_memory(recipe: Recipe, split: Split) -> None:
-    """Refuse a memory that is sure to hold older keys of a query's own image."""
+def check_device(device: torch.device | str) -> None:
+    """Refuse a device that this machine does not have."""
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"--device {device} cannot be used here: {reason}") from error
+
+
+def check_images_fit(encoder: Encoder, recipe: Recipe) -> None:
+    """Refuse a network that does not take images of this size, before anything is written."""
+    size = recipe.data.image_size
+    mode = encoder.training
+    try:
+        with torch.no_grad():
+            encoder.eval()(torch.zeros(2, 3, size, size))
+    except InputError:
+        raise
+    except (RuntimeError, AssertionError, ValueError) as error:
+        raise InputError(
+            f"the backbone {recipe.encoder.backbone} does not take images of "
+            f"data.image_size={size}: {error}"
+        ) from error
+    encoder.train(mode)
+
+
+def check_memory(recipe: Recipe, steps_per_epoch: int) -> None:
+    """Refuse a memory that is sure to hold older keys of a query's own image.
+
+    It is filled from the last batch of the first epoch, so its keys must be gone when that comes.
+    """
     name = "negatives.count" if recipe.method == "moco" else "negatives.queue"
     held = (recipe.negatives.count or 0) if recipe.method == "moco" else recipe.negatives.queue
-    if held > len(split):
+    most = (steps_per_epoch - 1) * recipe.training.num_queries
+    if held > most:
         raise InputError(
-            f"{name}={held}, but there are {len(split)} images to train on: the memory would hold "
-            f"older keys of each query's own image. Choose at most {len(split)}; with EqCo a small "
-            f"memory imitates a large one (--objective.alpha {held})."
+            f"{name}={held}, but an epoch has {steps_per_epoch} batches of "
+            f"{recipe.training.num_queries}: the memory would hold older keys of each query's own "
+            f"image. Choose at most {most}, or a smaller batch; with EqCo a small memory imitates "
+            f"a large one (--objective.alpha {held})."
         )
 
 
@@ -210,7 +245,13 @@ def build_probe(recipe: Recipe, source: Source) -> Callable[[nn.Module], dict[st
     def probe(encoder: nn.Module) -> dict[str, float]:
         assert isinstance(encoder, Encoder)
         features = [
-            extract_features(encoder.features, split, size=recipe.data.image_size)
+            extract_features(
+                encoder.features,
+                split,
+                size=recipe.data.image_size,
+                device=next(encoder.parameters()).device,
+                on_unreadable=recipe.data.on_unreadable,
+            )
             for split in (train_split, test_split)
         ]
         accuracy = knn_accuracy(features[1], features[0], neighbours=neighbours)
@@ -267,7 +308,7 @@ def resume(
         device: where to train.
         show: gets a report at every line of metrics.
     """
-    path = Path(path)
+    path = Path(path).resolve()
     checkpoint = path if path.suffix == ".pt" else None
     run = RunDirectory(path if checkpoint is None else path.parent.parent)
     recipe = recipe_from_dict(run.read_recipe())
@@ -332,8 +373,8 @@ def environment(
 ) -> dict[str, Any]:
     """What the run met: data, machine, versions."""
     named = None
-    if isinstance(data, str | Path):
-        named = str(Path(data).resolve()) if Path(data).exists() else str(data)
+    if isinstance(data, str | Path):  # a name wins over a folder of that name, as in open_source
+        named = str(data) if str(data) in NAMES else str(Path(data).resolve())
     return {
         "source": named,
         "data": source.name,
@@ -362,5 +403,11 @@ def load(run: Path | str, *, backbone: nn.Module | None = None) -> Encoder:
         for name, value in state["method"].items()
         if name.startswith("encoder.")
     }
-    encoder.load_state_dict(weights)
+    try:
+        encoder.load_state_dict(weights)
+    except RuntimeError as error:
+        raise InputError(
+            f"{run} was trained with another network than {type(encoder.backbone).__name__}; "
+            f"give the backbone that it was trained with."
+        ) from error
     return encoder.eval()

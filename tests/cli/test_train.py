@@ -1,5 +1,6 @@
 """`eqco train` and `eqco recipes` as a user calls them."""
 
+import io
 import json
 import os
 import signal
@@ -9,7 +10,9 @@ import time
 
 import pytest
 
+from eqco.cli.display import LogLines
 from eqco.cli.main import main
+from eqco.training.loop import StepReport
 
 QUICK = ["--profile", "demo", "--training.epochs", "1", "--training.num-queries", "64"]
 QUICK += ["--optimiser.warmup-epochs", "0"]
@@ -43,14 +46,23 @@ def test_recipes_are_listed_and_shown(capsys):
             ["--training.epochs", "1", "--optimiser.warmup-epochs", "2"],
             "warmup_epochs=2.0 is longer",
         ),
-        (["--resume", "nowhere"], "is nowhere a run directory"),
+        (["--resume", "nowhere"], "nowhere a run directory?"),
         (["--resume", "a", "--out", "b"], "--out b and --resume a were both given"),
         (["--encoder.backbone", "resnet19"], "resnet18"),
-        (["--recipe", "mocov2", "--negatives.count", "4096"], "there are 675 images"),
+        (["--recipe", "mocov2", "--negatives.count", "4096"], "an epoch has 2 batches of 256"),
+        (
+            ["--resume", "a", "--objective.alpha", "3"],
+            "--objective.alpha was given beside --resume",
+        ),
+        (["--device", "cuda:7"], "--device cuda:7 cannot be used here"),
+        (["--device", "toaster"], "--device toaster cannot be used here"),
+        (["--recipe", "mocov1", "--training.epochs", "5"], "optimiser.drops=(12, 16); they must"),
+        (["--out", "a-file"], "File exists: a-file"),
     ],
 )
 def test_bad_input_is_told_without_traceback(arguments, message, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "a-file").write_text("")
     assert main(["train", *arguments]) == 2
     assert message in capsys.readouterr().err
 
@@ -60,6 +72,25 @@ def test_an_unknown_setting_is_answered_with_the_nearest(capsys):
         main(["train", "--objective.alfa", "3"])
     assert stop.value.code == 2
     assert "--objective.alpha" in capsys.readouterr().err
+
+
+def test_a_log_file_gets_about_sixty_lines():
+    stream = io.StringIO()
+    lines = LogLines(stream)
+    for step in range(10, 36_001, 10):
+        lines.show(
+            StepReport(
+                step=step,
+                total_steps=36_000,
+                loss=1.0,
+                learning_rate=0.1,
+                images_per_second=1.0,
+                seconds_left=1.0,
+                diagnostics=None,
+            )
+        )
+    assert 60 <= len(stream.getvalue().splitlines()) <= 62
+    assert "36000/36000" in stream.getvalue()
 
 
 @pytest.mark.slow

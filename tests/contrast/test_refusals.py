@@ -53,6 +53,21 @@ def holding(value, count):
             "negatives.columns has 3 rows for 4 queries",
         ),
         (
+            (*PAIR, eqco.Negatives(torch.ones(9, 8), columns=torch.full((4, 1), 9))),
+            {},
+            "negatives.columns holds row numbers from 9 to 9, but the 9 keys have",
+        ),
+        (
+            (*PAIR, eqco.Negatives(torch.ones(9, 8), excluded=torch.full((4, 1), -1))),
+            {},
+            "negatives.excluded holds row numbers from -1",
+        ),
+        (
+            (*PAIR, eqco.Negatives(torch.ones(9, 8), excluded=torch.zeros(4, 2).long())),
+            {},
+            "names a key twice",
+        ),
+        (
             (*PAIR, eqco.Negatives(torch.ones(9, 8), excluded=torch.zeros(5, 1).long())),
             {},
             "negatives.excluded has 5 rows for 4 queries",

@@ -98,9 +98,31 @@ def test_a_checkpoint_of_another_recipe_is_refused_by_what_differs(tmp_path):
 def test_a_run_is_not_written_over(tmp_path):
     run = RunDirectory(tmp_path / "run")
     run.start({"a": 1}, {})
+    run.start({"a": 2}, {})  # nothing was saved yet: a corrected start is welcome
+    run.save({**STATE, "recipe": {"a": 2}}, keep=False)
     with pytest.raises(InputError, match=r"holds a run already. Continue it with --resume"):
         run.start({"a": 1}, {})
-    assert run.read_recipe() == {"a": 1}
+    assert run.read_recipe() == {"a": 2}
+
+
+def test_there_is_a_last_checkpoint_at_every_moment_of_saving(tmp_path, monkeypatch):
+    """Whatever is replaced or linked, `last.pt` stands and is whole before and after."""
+    run = RunDirectory(tmp_path)
+    run.save({**STATE, "step": 1}, keep=False)
+    seen = []
+    for name in ("replace", "link"):
+        original = getattr(os, name)
+
+        def watched(*arguments, original=original):
+            seen.append(read_checkpoint(run.last)["step"])
+            original(*arguments)
+            seen.append(read_checkpoint(run.last)["step"])
+
+        monkeypatch.setattr(checkpoints.os, name, watched)
+    run.save({**STATE, "step": 2}, keep=False)
+    assert seen == sorted(seen)
+    assert (seen[0], seen[-1]) == (1, 2)
+    assert read_checkpoint(run.previous)["step"] == 1
 
 
 def test_two_trainers_on_one_directory_the_second_is_refused(tmp_path):

@@ -141,6 +141,14 @@ def test_theorem_2_in_expectation_over_draws_of_negatives(seed, k, alpha):
     assert norms.mean() <= bound.item() + 5 * norms.std() / math.sqrt(800)
 
 
+def test_the_bound_holds_for_saturated_queries_in_float32():
+    """1 − posterior would round to 0 where the gradient is small but not zero."""
+    positive, negative = torch.ones(1), -torch.ones(1, 1)
+    keys = torch.tensor([[1.0, 0.0]]), torch.tensor([[-1.0, 0.0]])
+    norm = info_nce_gradient(positive, negative, *keys, temperature=0.07).norm()
+    assert 0 < norm <= gradient_bound(positive, negative, temperature=0.07) * (1 + 1e-6)
+
+
 def test_the_expected_bound_by_hand():
     # s_0 = 1, E[s_i] = 1, α = 3, τ = 0.5: 2/0.5 · (1 − 1/4) = 3
     bound = expected_gradient_bound(torch.zeros(1), torch.zeros(1), temperature=0.5, alpha=3)

@@ -29,6 +29,8 @@ def run(*, out: Path = Path("demo"), profile: str = "desk") -> None:
         eqco demo --out look --profile smoke
     """
     console = Console()
+    for name in ("tab5", "demo"):
+        find_experiment(name).recipes(profile)  # an unknown profile is refused before anything runs
     console.print("1. The rule on random embeddings\n", style="bold")
     counts = [4, 16, 64, 256, 1024, 4096, 16384]
     points = rule_against_k(counts, alpha=ALPHA, temperature=TEMPERATURE)

@@ -19,7 +19,7 @@ def training_display(stream: TextIO) -> Iterator[Callable[[StepReport], None]]:
     """A function that shows reports."""
     console = Console(file=stream)
     if not console.is_terminal:
-        yield lambda report: print_line(report, stream)
+        yield LogLines(stream).show
         return
     columns = [TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()]
     with Progress(*columns, console=console) as bar:
@@ -34,16 +34,23 @@ def training_display(stream: TextIO) -> Iterator[Callable[[StepReport], None]]:
         yield show
 
 
-def print_line(report: StepReport, stream: TextIO) -> None:
-    """A line now and then, and every alarm."""
-    for message in report.messages:
-        print(f"step {report.step}: {message}", file=stream, flush=True)
-    every = max(1, report.total_steps // LINES)
-    ends_part = report.step // every > (report.step - 1) // every
-    if ends_part or report.step == report.total_steps:
-        left = f"{report.seconds_left:.0f} s left"
+class LogLines:
+    """Every alarm, and about sixty lines for a whole training."""
+
+    def __init__(self, stream: TextIO):
+        self.stream = stream
+        self.printed = -1  # the sixtieth of the training that has its line
+
+    def show(self, report: StepReport) -> None:
+        """Print the report if it is the first of its sixtieth."""
+        for message in report.messages:
+            print(f"step {report.step}: {message}", file=self.stream, flush=True)
         total = report.total_steps
-        print(f"{report.step}/{total} {summary(report)}, {left}", file=stream, flush=True)
+        part = LINES * report.step // total
+        if part > self.printed:
+            self.printed = part
+            left = f"{report.seconds_left:.0f} s left"
+            print(f"{report.step}/{total} {summary(report)}, {left}", file=self.stream, flush=True)
 
 
 def summary(report: StepReport) -> str:

@@ -9,6 +9,7 @@ takes. Only the chosen command is imported, so that
 import difflib
 import importlib
 import inspect
+import io
 import sys
 from collections.abc import Sequence
 
@@ -56,6 +57,9 @@ def overview() -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; 0 when it worked, 2 when the user can mend it, 130 after Ctrl-C."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal without Greek letters shows "?"
+            stream.reconfigure(errors="replace")
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(overview())
         return 0 if arguments else 2
@@ -75,6 +79,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if (error.name or "").split(".")[0] not in TRAIN_PACKAGES:
             raise
         return refuse(str(MissingExtraError(error.name or "", "train")))
+    except OSError as error:  # a full disk, a read-only folder, a file where a folder should be
+        return refuse(f"{error.strerror or error}: {error.filename or ''}".rstrip(": "))
     except KeyboardInterrupt:
         print("eqco: stopped", file=sys.stderr)
         return 130

@@ -8,6 +8,7 @@ from rich.console import Console
 
 from eqco.recipes import PROFILES, RECIPES, named_recipe, recipe_to_dict
 from eqco.report.tables import print_table
+from eqco.runtime.errors import InputError
 
 
 def run(name: Annotated[str, tyro.conf.Positional] = "", *, profile: str = "paper") -> None:
@@ -21,6 +22,8 @@ def run(name: Annotated[str, tyro.conf.Positional] = "", *, profile: str = "pape
         eqco recipes
         eqco recipes simo --profile desk > my_recipe.json
     """
+    if profile not in PROFILES:
+        raise InputError(f"there is no profile {profile!r}. There are: {', '.join(PROFILES)}.")
     if name:
         print(json.dumps(recipe_to_dict(named_recipe(name, profile)), indent=1))
         return

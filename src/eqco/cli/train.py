@@ -49,6 +49,8 @@ class Options(Recipe):
 
 def parse(arguments: Sequence[str]) -> Options:
     """Options with the defaults of the chosen recipe and profile."""
+    if any(a == "--resume" or a.startswith("--resume=") for a in arguments):
+        refuse_changes(arguments)
     name = chosen(arguments, "--recipe", "simo")
     profile = chosen(arguments, "--profile", "desk")
     if name in RECIPES or not Path(name).exists():
@@ -60,6 +62,18 @@ def parse(arguments: Sequence[str]) -> Options:
     return tyro.cli(
         Options, args=list(arguments), default=defaults, prog="eqco train", description=DESCRIPTION
     )
+
+
+def refuse_changes(arguments: Sequence[str]) -> None:
+    """A resumed run keeps its recipe: any setting beside --resume is refused by name."""
+    allowed = ("--resume", "--device", "--out", "--help")
+    for argument in arguments:
+        flag = argument.split("=")[0]
+        if flag.startswith("--") and flag not in allowed:
+            raise InputError(
+                f"{flag} was given beside --resume, but a resumed run keeps its recipe. To change "
+                f"it, start a new run: --recipe RUN/recipe.json {flag} … --out OTHER."
+            )
 
 
 def chosen(arguments: Sequence[str], flag: str, default: str) -> str:
@@ -82,7 +96,7 @@ def run(options: Options) -> None:
     recipe = Recipe(**{entry.name: getattr(options, entry.name) for entry in fields(Recipe)})
     with training_display(sys.stdout) as show:
         if options.resume is not None:
-            place = options.resume
+            place = options.resume.resolve()
             place = place.parent.parent if place.suffix == ".pt" else place
             data = options.source or None
             outcome = resume(options.resume, data, device=options.device, show=show)

@@ -11,6 +11,7 @@ from eqco.runtime.errors import InputError
 __all__ = [
     "check_embeddings",
     "check_finite_values",
+    "check_places",
     "check_pool",
     "check_setting",
     "wants_finite_check",
@@ -104,6 +105,26 @@ def check_pool(queries: Tensor, negatives: Negatives | Tensor) -> int:
             f"negatives from a queue."
         )
     return num_negatives
+
+
+def check_places(negatives: Negatives | Tensor) -> None:
+    """Refuse row numbers that no key has, and keys excluded twice, which would be miscounted."""
+    if not isinstance(negatives, Negatives):
+        return
+    size = len(negatives.keys)
+    for name, places in (("columns", negatives.columns), ("excluded", negatives.excluded)):
+        if places is not None and places.numel():
+            low, high = int(places.min()), int(places.max())
+            if low < 0 or high >= size:
+                raise InputError(
+                    f"negatives.{name} holds row numbers from {low} to {high}, but the {size} keys "
+                    f"have the numbers 0 to {size - 1}."
+                )
+    excluded = negatives.excluded
+    if excluded is not None and excluded.shape[1] > 1:
+        ordered = excluded.sort(dim=1).values
+        if bool((ordered[:, 1:] == ordered[:, :-1]).any()):
+            raise InputError("negatives.excluded names a key twice in one row; name each once.")
 
 
 def wants_finite_check(check_finite: bool | None, queries: Tensor) -> bool:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from eqco.contrast.checks import (
     check_embeddings,
     check_finite_values,
+    check_places,
     check_pool,
     check_setting,
     wants_finite_check,
@@ -64,8 +65,9 @@ def contrastive_loss(
         margin: a handmade m in place of `alpha`; it imitates α = K·exp(m/τ).
         similarity: "cosine" (vectors are scaled to length one here) or "dot" (taken as they are).
         reduction: "mean" over queries, "sum", or "none" for one value per query, (N,).
-        check_finite: look for NaN and infinity first and refuse them. None: on the CPU, but not
-            inside torch.compile; on accelerators looking would wait for the device.
+        check_finite: look for NaN, infinity and row numbers out of range first and refuse them.
+            None: on the CPU, but not inside torch.compile; on accelerators looking would wait for
+            the device.
 
     Sixteen negatives imitate 65536; equal embeddings show the ceiling log(1 + α) for any K:
 
@@ -77,13 +79,16 @@ def contrastive_loss(
     """
     check_setting(temperature, alpha, margin, similarity, reduction)
     check_embeddings(queries, positives)
+    looks = wants_finite_check(check_finite, queries)
+    if looks and negatives is not None:
+        check_places(negatives)
     if negatives is None:
         own = torch.arange(len(queries), device=queries.device)[:, None]
         negatives = Negatives(positives, excluded=own)
     elif isinstance(negatives, Tensor) and negatives.dim() == 2:
         negatives = Negatives(negatives)
     num_negatives = check_pool(queries, negatives)
-    if wants_finite_check(check_finite, queries):
+    if looks:
         keys = negatives.keys if isinstance(negatives, Negatives) else negatives
         named = {"queries": queries, "positives": positives, "negatives": keys}
         check_finite_values(named, temperature)

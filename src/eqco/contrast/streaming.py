@@ -104,11 +104,12 @@ class StreamedContrast(torch.autograd.Function):
             k0, k0_norm = scaled(positives, dtype, unit)
             logits_of = q / temperature
 
+            counts = meetings(columns, q, len(keys))
             largest: Tensor | None = None
             total = pull = top = q  # set by the first chunk
             for start in range(0, len(keys), chunk):
                 k, k_norm = scaled(keys[start : start + chunk], dtype, unit)
-                part, met = logits(logits_of, k, start, columns, excluded)
+                part, met = logits(logits_of, k, start, counts, excluded)
                 top = part.amax(dim=1, keepdim=True)
                 if met is not None:  # a query may meet nothing in this chunk
                     top.clamp_min_(torch.finfo(dtype).min)
@@ -204,10 +205,10 @@ def key_gradient(
     temperature = fixed_temperature if learned_temperature is None else learned_temperature
     assert temperature is not None
     logits_of = q / temperature
-    weighted = q * (share * upstream)
+    weighted, counts = q * (share * upstream), meetings(columns, q, len(keys))
     for start in range(0, len(keys), chunk):
         k, k_norm = scaled(keys[start : start + chunk], q.dtype, unit)
-        part, met = logits(logits_of, k, start, columns, excluded)
+        part, met = logits(logits_of, k, start, counts, excluded)
         part.sub_(gap).exp_()
         if met is not None:
             part.mul_(met)
@@ -215,22 +216,31 @@ def key_gradient(
     return gradient
 
 
+def meetings(columns: Tensor | None, q: Tensor, size: int) -> Tensor | None:
+    """How often each query meets each of `size` keys, (N, M), where columns say so."""
+    if columns is None:
+        return None
+    # two bytes for each pair, where the columns themselves take eight
+    counts = torch.zeros(len(q), size, dtype=torch.int16, device=q.device)
+    return counts.scatter_add_(1, columns, counts.new_ones(()).expand_as(columns))
+
+
 def logits(
-    logits_of: Tensor, k: Tensor, start: int, columns: Tensor | None, excluded: Tensor | None
+    logits_of: Tensor, k: Tensor, start: int, counts: Tensor | None, excluded: Tensor | None
 ) -> tuple[Tensor, Tensor | None]:
     """q·k_i/τ for one chunk, −∞ where a query does not meet a key, (N, chunk); and how often it
     meets each, (N, chunk), or None where every query meets every key.
     """
     part = logits_of @ k.t()
-    places = excluded if columns is None else columns
-    if places is None:
+    if counts is not None:
+        met = counts[:, start : start + len(k)].to(part.dtype)
+    elif excluded is not None:
+        # one column more than the chunk takes what lies outside of it
+        place = excluded - start
+        place = torch.where((place >= 0) & (place < len(k)), place, len(k))
+        met = part.new_ones(len(part), len(k) + 1).scatter_(1, place, 0)[:, :-1]
+    else:
         return part, None
-    # one column more than the chunk takes what lies outside of it
-    place = places - start
-    place = torch.where((place >= 0) & (place < len(k)), place, len(k))
-    named = part.new_zeros(len(part), len(k) + 1)
-    named = named.scatter_add_(1, place, named.new_ones(()).expand_as(place))[:, :-1]
-    met = named if columns is not None else (named == 0).to(named.dtype)
     return part.masked_fill_(met == 0, -torch.inf), met
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -28,6 +29,7 @@ def extract_features(
     size: int,
     batch_size: int = 256,
     device: torch.device | str = "cpu",
+    on_unreadable: Literal["error", "skip"] = "error",
 ) -> Features:
     """What `encode` makes of every image, seen through the evaluation pipeline.
 
@@ -37,12 +39,16 @@ def extract_features(
         size: pixels along each side.
         batch_size: images at a time.
         device: where to compute.
+        on_unreadable: stop at an image that cannot be read, or leave it out.
     """
     if split.labels is None:
         raise InputError(f"split {split.name!r} has no labels; a probe needs them.")
-    loader = EvaluationLoader(split, size=size, batch_size=batch_size, device=torch.device(device))
-    values = torch.cat([encode(images).float().cpu() for images, _ in loader])
-    return Features(values, split.labels)
+    loader = EvaluationLoader(
+        split, size=size, batch_size=batch_size, device=device, on_unreadable=on_unreadable
+    )
+    seen = [(encode(images).float().cpu(), labels.cpu()) for images, labels in loader]
+    values, labels = zip(*seen, strict=True)
+    return Features(torch.cat(values), torch.cat(labels))
 
 
 def pixel_features(split: Split, *, size: int = 32) -> Features:

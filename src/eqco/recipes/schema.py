@@ -205,6 +205,19 @@ def check_ranges(recipe: Recipe) -> None:
             f"optimiser.warmup_epochs={recipe.optimiser.warmup_epochs} is longer than "
             f"training.epochs={recipe.training.epochs}. Shorten the warm-up, or train for longer."
         )
+    drops = recipe.optimiser.drops
+    if list(drops) != sorted(set(drops)) or any(not 0 < d < recipe.training.epochs for d in drops):
+        raise InputError(
+            f"optimiser.drops={drops}; they must rise and lie between 1 and "
+            f"{recipe.training.epochs - 1}, since training.epochs={recipe.training.epochs}."
+        )
+    if drops and recipe.optimiser.schedule == "cosine":
+        raise InputError(
+            f"optimiser.drops={drops} with optimiser.schedule=cosine, which has none. "
+            f"Choose schedule steps, or leave out the drops."
+        )
+    if not 0 <= recipe.training.seed < 2**63:
+        raise InputError(f"training.seed={recipe.training.seed}; it must lie in 0 to 2^63 - 1.")
     if recipe.training.num_queries % recipe.training.accumulate:
         raise InputError(
             f"training.num_queries={recipe.training.num_queries} cannot be cut into "
@@ -223,6 +236,12 @@ def check_negatives(recipe: Recipe) -> None:
                 f"negatives.queue={recipe.negatives.queue} with MoCo, whose memory is "
                 f"negatives.count. Set that instead."
             )
+        if recipe.negatives.shared:
+            raise InputError(
+                "negatives.shared with MoCo, whose queries all meet the whole memory. Leave it out."
+            )
+    if recipe.method != "simclr" and not recipe.negatives.both_views:
+        raise InputError("negatives.both_views belongs to SimCLR. Leave it out.")
     if recipe.method == "simclr" and recipe.negatives.queue:
         raise InputError(
             f"negatives.queue={recipe.negatives.queue}, but SimCLR has no memory. "

@@ -73,7 +73,12 @@ def typed(value: Any, kind: Any, name: str) -> Any:
             raise InputError(f"{name}={value!r}; it must be a list of numbers.")
         return tuple(typed(entry, choices[0], name) for entry in value)
     if kind is float and (value == "inf" or type(value) in (int, float)):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError as error:
+            raise InputError(
+                f"{name} is a number of {len(str(value))} digits; too large."
+            ) from error
     if type(value) is kind:
         return value
     raise InputError(f"{name}={value!r}; it must be of type {kind.__name__}.")

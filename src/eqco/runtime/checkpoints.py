@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import shutil
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -35,11 +36,21 @@ def write_checkpoint(path: Path, state: dict[str, Any], *, previous: Path | None
             file.flush()
             os.fsync(file.fileno())
         if previous is not None and path.exists():
-            os.replace(path, previous)
+            keep_as(path, previous)
         os.replace(partial, path)
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
+
+
+def keep_as(path: Path, previous: Path) -> None:
+    """Give a file a second name, so that it never stands under none."""
+    second = previous.with_name(f"{previous.name}.{os.getpid()}.partial")
+    try:
+        os.link(path, second)
+    except OSError:  # a file system without hard links
+        shutil.copyfile(path, second)
+    os.replace(second, previous)
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:

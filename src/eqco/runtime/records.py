@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import platform
+import shutil
 import subprocess
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
@@ -92,6 +93,8 @@ def find_record(
 def code_version() -> str:
     """The package's version, with the commit when it runs from a checkout of its own."""
     folder = Path(eqco.__file__).parent
+    if shutil.which("git") is None:
+        return eqco.__version__
     answer = subprocess.run(
         ["git", "describe", "--always", "--dirty", "--abbrev=10", "--exclude=*"],
         cwd=folder,

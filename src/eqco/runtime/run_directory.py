@@ -33,8 +33,12 @@ class RunDirectory:
         self.previous = self.checkpoints / "previous.pt"
 
     def start(self, recipe: dict[str, Any], environment: dict[str, Any]) -> None:
-        """Make the folder of a new run; one that holds a run already is refused."""
-        if self.recipe.exists() or self.metrics.exists() or self.last.exists():
+        """Make the folder of a new run; one with a checkpoint is refused.
+
+        A run that was stopped before its first checkpoint has nothing to go on from, and is begun
+        anew.
+        """
+        if any(self.checkpoints.glob("*.pt")):
             raise InputError(
                 f"{self.path} holds a run already. Continue it with --resume {self.path}, or "
                 f"choose another --out."

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from eqco.theory.infonce import posterior
+from eqco.theory.infonce import log_odds
 from eqco.theory.rules import require_negatives, require_positive
 
 __all__ = [
@@ -100,11 +100,8 @@ def gradient_bound(
     >>> gradient_bound(torch.zeros(1), torch.zeros(1, 1), temperature=0.5)
     tensor([2.])
     """
-    return (
-        2
-        / temperature
-        * (1 - posterior(positive, negative, temperature=temperature, margin=margin))
-    )
+    # sigmoid of the log-odds is 1 − posterior without the cancellation
+    return 2 / temperature * torch.sigmoid(log_odds(positive, negative, temperature, margin))
 
 
 def expected_gradient_bound(

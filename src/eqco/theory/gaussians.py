@@ -112,8 +112,8 @@ def optimal_gaussian_bound(
 
     >>> generator = torch.Generator().manual_seed(0)
     >>> value = optimal_gaussian_bound(0.0, 20, num_negatives=8, generator=generator)
-    >>> round(float(value), 6)
-    0.0
+    >>> bool(value.abs() < 1e-9)
+    True
     """
     require_negatives(num_negatives)
     alpha = num_negatives if alpha is None else alpha
@@ -156,8 +156,8 @@ def approximate_gaussian_bound(
     Returns:
         The value in nats, a scalar in float64.
 
-    >>> round(float(approximate_gaussian_bound(0.0, 20, alpha=512)), 6)
-    0.0
+    >>> bool(approximate_gaussian_bound(0.0, 20, alpha=512).abs() < 1e-9)
+    True
     """
     require_positive("alpha", alpha)
     x, y = gaussian_pairs(correlation, dim, num_queries, generator)

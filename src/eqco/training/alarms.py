@@ -44,7 +44,10 @@ def what_is_kept(last_good: str | None) -> str:
     """A sentence on the checkpoint that a stopped run can be resumed from."""
     if last_good is None:
         return "No checkpoint was written yet; start anew."
-    return f"The last good checkpoint is kept: {last_good}. Resume from it after the change."
+    return (
+        f"The last good checkpoint is kept: {last_good}. A resumed run keeps its settings; to "
+        f"change them, start a new one from its recipe.json."
+    )
 
 
 class Alarms:

@@ -25,7 +25,7 @@ Precision = Literal["float32", "bfloat16", "float16"]
 
 @dataclass(frozen=True, kw_only=True)
 class Rhythm:
-    """How long, and how often what happens; all counted in steps, 0 for never."""
+    """How long, and how often what happens, in steps; 0 is never for save, keep and probe."""
 
     total_steps: int
     warmup_steps: int = 0
@@ -116,7 +116,7 @@ def run_training(
     start = restore(parts, scaler, alarms, state) if state is not None else 0
     method.train()
     if start == 0:
-        # the last batch of the first epoch: none of its images is met again while they are here
+        # the last batch of the first epoch: when it comes, its keys have been replaced
         method.warm_up_memory(on_device(loader.batch(loader.steps_per_epoch - 1), parts))
     journal = Journal(run, start)
     diagnostics, worth, clock = None, {}, Clock(start, rhythm.total_steps, loader.steps.num_queries)
@@ -127,7 +127,7 @@ def run_training(
             for group in parts.optimiser.param_groups:
                 group["lr"] = rate
             try:
-                loss, output = optimise(parts, scaler, on_device(views, parts), step)
+                loss, output, fresh = optimise(parts, scaler, on_device(views, parts), step)
             except InputError as error:
                 raise NonFiniteLossError(
                     f"stopped at step {step + 1}: {error} {what_is_kept(saved(run))}"
@@ -142,11 +142,13 @@ def run_training(
                     output.contrasts, temperature=objective.temperature, alpha=objective.alpha
                 )
                 messages = alarms.check(step, float(loss), diagnostics, rhythm.warmup_steps)
+            # after the look: a queue that remembers is no longer what the queries met
+            method.after_step(fresh)
             if looked or step % rhythm.log_every == 0 or step == rhythm.total_steps:
                 value = require_finite(step, float(loss), saved(run))
                 line: dict[str, Any] = {"loss": value, "learning_rate": rate}
                 if looked and diagnostics is not None:
-                    line |= asdict(diagnostics)
+                    line = {**asdict(diagnostics), **line}
                 if messages:
                     line["alarms"] = messages
                 report = clock.report(step, value, rate, diagnostics, messages)
@@ -155,23 +157,24 @@ def run_training(
             if due(step, rhythm.probe_every) and parts.probe and step < rhythm.total_steps:
                 journal.write(step, {f"probe/{k}": v for k, v in asked(parts).items()})
             if due(step, rhythm.save_every) or step == rhythm.total_steps or wish.signal:
-                require_finite(step, float(loss), saved(run))
+                require_finite(step, float(loss) + largest_weight(method), saved(run))
                 kept = due(step, rhythm.keep_every)
                 run.save(snapshot(parts, scaler, alarms, recipe, step), keep=kept)
             if wish.signal:
                 break
-    if wish.signal is None and parts.probe is not None:
+    if step == rhythm.total_steps and parts.probe is not None:
         worth = asked(parts)
-        if step > start:
-            journal.write(step, {f"probe/{name}": value for name, value in worth.items()})
+        named = {f"probe/{name}": value for name, value in worth.items()}
+        if {"step": step, **named} not in run.read_metrics():
+            journal.write(step, named)
     journal.close()
     return Outcome(step=step, stopped_by=finished(wish, step, rhythm), probe=worth)
 
 
 def optimise(
     parts: Parts, scaler: torch.amp.GradScaler, views: Views, step: int
-) -> tuple[Tensor, StepOutput]:
-    """One step: images -> contrasts -> loss -> gradients -> parameters -> memory."""
+) -> tuple[Tensor, StepOutput, Tensor | None]:
+    """Images -> contrasts -> loss -> gradients -> parameters; the keys to remember come back."""
     method, optimiser = parts.method, parts.optimiser
     optimiser.zero_grad(set_to_none=True)
     losses, fresh, output = [], [], None
@@ -185,9 +188,8 @@ def optimise(
             fresh.append(output.fresh_keys)
     scaler.step(optimiser)
     scaler.update()
-    method.after_step(torch.cat(fresh) if fresh else None)
     assert output is not None
-    return torch.stack(losses).sum(), output
+    return torch.stack(losses).sum(), output, torch.cat(fresh) if fresh else None
 
 
 def encoding_in(precision: Precision, device: torch.device) -> torch.autocast:
@@ -229,6 +231,12 @@ def asked(parts: Parts) -> dict[str, float]:
     return worth
 
 
+def largest_weight(method: Method) -> float:
+    """The largest absolute parameter: not finite if any is not."""
+    weights = [parameter.detach() for parameter in method.parameters()]
+    return float(torch.stack([weight.abs().max() for weight in weights]).max())
+
+
 def saved(run: RunDirectory) -> str | None:
     """The last checkpoint, if one was written."""
     return str(run.last) if run.last.exists() else None
@@ -255,6 +263,7 @@ def snapshot(
         "scaler": scaler.state_dict(),
         "alarms": alarms.state_dict(),
         "random": torch.get_rng_state(),
+        "random_devices": torch.cuda.get_rng_state_all(),
     }
 
 
@@ -262,12 +271,19 @@ def restore(
     parts: Parts, scaler: torch.amp.GradScaler, alarms: Alarms, state: dict[str, Any]
 ) -> int:
     """Put a checkpoint's state back; returns the step to go on from."""
-    parts.method.load_state_dict(state["method"])
+    try:
+        parts.method.load_state_dict(state["method"])
+    except RuntimeError as error:
+        raise InputError(
+            "the checkpoint is of another network than this run's; give the same encoder=…"
+        ) from error
     parts.optimiser.load_state_dict(state["optimiser"])
     if state["scaler"]:
         scaler.load_state_dict(state["scaler"])
     alarms.load_state_dict(state["alarms"])
     torch.set_rng_state(state["random"])
+    if len(state["random_devices"]) == torch.cuda.device_count():
+        torch.cuda.set_rng_state_all(state["random_devices"])
     return int(state["step"])
 
 
