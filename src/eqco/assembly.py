@@ -265,6 +265,7 @@ def train(
     data: Any = "groceries",
     *,
     out: Path | str,
+    unlabelled: bool = False,
     encoder: nn.Module | None = None,
     device: torch.device | str = "cpu",
     show: Callable[[StepReport], None] = lambda report: None,
@@ -275,16 +276,18 @@ def train(
         recipe: what to do; `eqco.named_recipe` has the published ones.
         data: a name, a folder, a map-style Dataset, or an opened `Source`.
         out: the run directory, which must not hold a run.
+        unlabelled: of a folder, take all images without classes.
         encoder: a backbone of your own, with `feature_dim`; else the recipe's.
         device: where to train.
         show: gets a report at every line of metrics.
     """
-    source = opened(data, recipe)
+    source = opened(data, recipe, unlabelled)
     run = RunDirectory(Path(out))
     with run.locked():
         listed = run.path / "unreadable.txt"
         parts = build_parts(recipe, source, backbone=encoder, device=device, unreadable_list=listed)
-        run.start(recipe_to_dict(recipe), environment(data, source, parts, device))
+        met = {**environment(data, source, parts, device), "unlabelled": unlabelled}
+        run.start(recipe_to_dict(recipe), met)
         write_unreadable(listed, source.unreadable)
         return finish(parts, run, recipe, None, show)
 
@@ -318,7 +321,7 @@ def resume(
         raise InputError(
             f"{run.path} was trained on a Dataset given in Python; give the same to resume it."
         )
-    source = opened(data, recipe)
+    source = opened(data, recipe, began["unlabelled"])
     with run.locked():
         state = run.load(recipe_to_dict(recipe), checkpoint)
         parts = build_parts(
@@ -337,11 +340,12 @@ def resume(
         return finish(parts, run, recipe, state, show)
 
 
-def opened(data: Any, recipe: Recipe) -> Source:
+def opened(data: Any, recipe: Recipe, unlabelled: bool) -> Source:
     """The source that `data` names, or is."""
     if isinstance(data, Source):
         return data
-    return open_source(data, on_unreadable=recipe.data.on_unreadable)
+    policy = recipe.data.on_unreadable
+    return open_source(data, unlabelled=unlabelled, on_unreadable=policy)
 
 
 def finish(

@@ -12,6 +12,7 @@ import pytest
 
 from eqco.cli.display import LogLines
 from eqco.cli.main import main
+from eqco.data import open_source
 from eqco.training.loop import StepReport
 
 QUICK = ["--profile", "demo", "--training.epochs", "1", "--training.num-queries", "64"]
@@ -127,3 +128,24 @@ def test_sigterm_saves_and_says_how_to_go_on(tmp_path):
     assert process.returncode == 143
     assert f"go on with: eqco train --resume {place}" in output
     assert (place / "checkpoints" / "last.pt").exists()
+
+
+@pytest.mark.slow
+def test_a_folder_of_images_without_classes_trains_and_resumes(tmp_path):
+    """JPEG files of several sizes in one folder, decoded by a worker process."""
+    folder = tmp_path / "photos" / "mine"
+    folder.mkdir(parents=True)
+    split = open_source("groceries")["train"]
+    for number in range(40):
+        image = split.images.read(number)
+        image.resize((40 + number, 50)).save(folder / f"{number:02d}.jpg")
+    options = [*QUICK[:-2], "--training.num-queries", 20, "--optimiser.warmup-epochs", 0]
+    refused = eqco("train", tmp_path / "photos", *options, "--out", tmp_path / "run")
+    assert refused.returncode == 2
+    assert "pass --unlabelled" in refused.stderr
+    options += ["--unlabelled", "--data.workers", 1, "--out", tmp_path / "run"]
+    trained = eqco("train", tmp_path / "photos", *options)
+    assert trained.returncode == 0, trained.stderr
+    again = eqco("train", "--resume", tmp_path / "run")
+    assert again.returncode == 0, again.stderr
+    assert "trained for 2 steps" in again.stdout

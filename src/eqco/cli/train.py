@@ -32,6 +32,8 @@ class Options(Recipe):
     source: Annotated[str, tyro.conf.Positional] = ""
     """A folder of images, or a data set by name (`eqco data --help`); if none is given, the
     embedded photos, or with --resume what the run was started with."""
+    unlabelled: bool = False
+    """Of a folder, take all images without classes."""
     recipe: str = "simo"
     """simo, mocov1, mocov2, simclr, or a JSON file such as a run's recipe.json."""
     profile: str = "desk"
@@ -103,7 +105,14 @@ def run(options: Options) -> None:
         else:
             place = options.out or Path("runs") / Path(options.recipe).stem
             data = options.source or "groceries"
-            outcome = train(recipe, data, out=place, device=options.device, show=show)
+            outcome = train(
+                recipe,
+                data,
+                out=place,
+                unlabelled=options.unlabelled,
+                device=options.device,
+                show=show,
+            )
     conclude(outcome, place)
 
 

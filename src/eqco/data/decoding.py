@@ -40,7 +40,8 @@ class UnreadableImageError(InputError):
     def __str__(self) -> str:
         return (
             f"{self.name} cannot be read: {self.reason}. Replace or remove it, "
-            f"or pass --on-unreadable skip to leave such files out and list them."
+            f"or pass --on-unreadable skip (in eqco train: --data.on-unreadable skip) to leave "
+            f"such files out and list them."
         )
 
 

@@ -18,8 +18,8 @@ INFORMATIONS = [2.0, 4.0, 6.0, 8.0, 10.0]
 PAIRS = [64, 128, 256, 512]
 
 # Paper: output size and τ are left open. τ is 1. Outputs of 32, 64 and 128 all give the rows for 2
-# and 6 within 0.15; 32 is the fastest, and was chosen for that. (The whole table had been run at 128
-# before: there the largest difference is 0.10, at more than twice the time.)
+# and 6 within 0.15; 32 is the fastest, and was chosen for that. (The whole table had been run at
+# 128 before: there the largest difference is 0.10, at more than twice the time.)
 PAPER: Recipe = {
     "information": INFORMATIONS,
     "estimators": ["infonce", "eqco"],
