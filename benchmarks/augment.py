@@ -15,10 +15,10 @@ import random
 import time
 from collections.abc import Callable
 from importlib import metadata
-from pathlib import Path
 
 import kornia.augmentation as kornia
 import torch
+from measure import keep_record
 from PIL import Image, ImageFilter
 from torch import nn
 from torchvision import transforms as v1
@@ -157,16 +157,10 @@ def main() -> None:
     found = measure(options.rounds)
     show(found)
     if options.record:
-        from eqco.runtime.records import Record, code_version, hardware
-
         peers = {name: metadata.version(name) for name in ("torchvision", "kornia", "pillow")}
         recipe = {"pipeline": "mocov2", "images": COUNTS, "rounds": options.rounds,
                   "threads": options.threads, "peers": peers}  # fmt: skip
-        record = Record(
-            experiment="bench-augment", profile="desk", recipe=recipe, seed=0, metrics=found,
-            code=code_version(), hardware=hardware(), seconds=round(time.time() - start, 1),
-        )  # fmt: skip
-        print(record.write(Path(__file__).parent.parent / "results"))
+        keep_record("bench-augment", recipe, found, start)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Table 5 in groups against the straightforward loop, one critic after another.
 
-    python benchmarks/lab.py [--steps 100] [--rounds 3] [--output-size 32]
+    python benchmarks/lab.py [--steps 100] [--rounds 3] [--output-size 32] [--record]
 
 Both sides train and read the same critics (all four K, five values of information, two losses) on a
 slice of the full length, in turns, so that a noisy machine hits both. Full-length times are the
@@ -13,6 +13,7 @@ import time
 
 import torch
 import torch.nn.functional as F
+from measure import keep_record
 from torch import nn
 
 from eqco.lab import measure, named_estimators
@@ -69,7 +70,9 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=100, help="of the slice; 5000 in the paper")
     parser.add_argument("--rounds", type=int, default=3, help="the best of so many is taken")
     parser.add_argument("--output-size", type=int, default=32)
+    parser.add_argument("--record", action="store_true", help="keep it under results/bench-lab/")
     given = parser.parse_args()
+    start, found = time.time(), {}
     repeats = max(2, given.steps * FULL["repeats"] // FULL["steps"])
     scale = FULL["steps"] / given.steps
     print(
@@ -87,8 +90,12 @@ def main() -> None:
                 spent = seconds(side, num_pairs, given.steps, repeats, given.output_size)
                 best[index] = min(best[index], spent * scale)
         print(f"{num_pairs:>5} {best[0]:>15.1f} {best[1]:>10.1f} {best[0] / best[1]:>7.2f}")
+        found[f"K={num_pairs}/loop"], found[f"K={num_pairs}/grouped"] = best
         total = [sum(pair) for pair in zip(total, best, strict=True)]
     print(f"{'all':>5} {total[0]:>15.1f} {total[1]:>10.1f} {total[0] / total[1]:>7.2f}")
+    if given.record:
+        recipe = {"steps": given.steps, "rounds": given.rounds, "output_size": given.output_size}
+        keep_record("bench-lab", recipe, found, start)
 
 
 if __name__ == "__main__":

@@ -13,9 +13,9 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
+from measure import keep_record
 
 from eqco.contrast import Objective
 from eqco.data import TwoViewLoader, Views, open_source
@@ -99,15 +99,9 @@ def main() -> None:
     found = measure(sources, options.steps)
     show(found)
     if options.record:
-        from eqco.runtime.records import Record, code_version, hardware
-
         recipe = {"method": "simo", "pipeline": "mocov2", "num_queries": N, "image_size": SIZE,
                   "steps": options.steps, "sets": sorted(sources)}  # fmt: skip
-        record = Record(
-            experiment="bench-loading", profile="desk", recipe=recipe, seed=0, metrics=found,
-            code=code_version(), hardware=hardware(), seconds=round(time.time() - start, 1),
-        )  # fmt: skip
-        print(record.write(Path(__file__).parent.parent / "results"))
+        keep_record("bench-loading", recipe, found, start)
 
 
 if __name__ == "__main__":

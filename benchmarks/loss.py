@@ -221,7 +221,7 @@ def main() -> None:
         "views": [256] if options.quick else [256, 1024],
     }
     start = time.time()
-    rounds = 1 if options.quick else 3
+    rounds = 1 if options.quick else 2
     found = measure(cases, rounds)
     show(found, cases)
     if options.record:

@@ -101,11 +101,52 @@ def step_block() -> str:
     return f"{provenance([record])}\n\n{markdown(header, lines)}"
 
 
-def plain_block(name: str) -> str:
-    """A benchmark's metrics as they are."""
-    record = benchmark(name)
-    lines = [[key, f"{value:.4g}"] for key, value in record.metrics.items()]
-    return f"{provenance([record])}\n\n{markdown(['measured', 'value'], lines)}"
+def augment_block() -> str:
+    """Microseconds per view of the whole pipeline and of what follows the crop."""
+    record = benchmark("bench-augment")
+    names = ["torchvision", "torchvision v2", "kornia", "ours"]
+    lines = []
+    for size in sorted(record.recipe["images"], key=int):
+        for part in ("whole", "after crop"):
+            times = [record.metrics[f"{size}/{part}/{name}"] for name in names]
+            ratios = " / ".join(f"{time / times[-1]:.1f}" for time in times[:-1])
+            lines.append([f"{size} px, {part}", *(f"{time:.0f}" for time in times), ratios])
+    header = ["µs per view", *names, "ours is faster by"]
+    peers = ", ".join(f"{name} {version}" for name, version in record.recipe["peers"].items())
+    threads = record.recipe["threads"]
+    return f"{provenance([record])} {peers}; {threads} thread.\n\n{markdown(header, lines)}"
+
+
+def loading_block() -> str:
+    """The share of a training step that goes to data and augmentation."""
+    record = benchmark("bench-loading")
+    cases = list(dict.fromkeys(key.rsplit("/", 1)[0] for key in record.metrics))
+    lines = [
+        [
+            case.replace("/", ", "),
+            f"{record.metrics[f'{case}/data']:.0f}",
+            f"{record.metrics[f'{case}/rest']:.0f}",
+            f"{100 * record.metrics[f'{case}/share']:.1f} %",
+        ]
+        for case in cases
+    ]
+    header = ["SiMo step, N = 256, 32 px", "data, ms", "rest, ms", "share of data"]
+    return f"{provenance([record])}\n\n{markdown(header, lines)}"
+
+
+def lab_block() -> str:
+    """Table 5 in groups beside one critic at a time."""
+    record = benchmark("bench-lab")
+    counts = sorted({key.split("/")[0] for key in record.metrics}, key=lambda key: int(key[2:]))
+    lines, totals = [], [0.0, 0.0]
+    for count in counts:
+        times = [record.metrics[f"{count}/{side}"] for side in ("loop", "grouped")]
+        totals = [total + time for total, time in zip(totals, times, strict=True)]
+        lines.append([count, *(f"{t:.1f}" for t in times), f"{times[0] / times[1]:.2f}"])
+    ratio = f"{totals[0] / totals[1]:.2f}"
+    lines.append(["whole table", *(f"{total:.1f}" for total in totals), ratio])
+    header = ["one seed, full length, s", "one at a time", "in groups", "faster by"]
+    return f"{provenance([record])}\n\n{markdown(header, lines)}"
 
 
 BLOCKS: dict[str, Callable[[], str]] = {
@@ -117,9 +158,9 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "cifar10-simo": lambda: experiment_block("cifar10-simo", "desk", ""),
     "bench-loss": loss_block,
     "bench-step": step_block,
-    "bench-augment": lambda: plain_block("bench-augment"),
-    "bench-loading": lambda: plain_block("bench-loading"),
-    "bench-lab": lambda: plain_block("bench-lab"),
+    "bench-augment": augment_block,
+    "bench-loading": loading_block,
+    "bench-lab": lab_block,
 }
 
 
