@@ -208,6 +208,7 @@ def show(found: dict[str, float], cases: dict[str, list[int]]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--record", action="store_true")
     parser.add_argument("--child")
     options = parser.parse_args()
@@ -221,7 +222,7 @@ def main() -> None:
         "views": [256] if options.quick else [256, 1024],
     }
     start = time.time()
-    rounds = 1 if options.quick else 2
+    rounds = 1 if options.quick else options.rounds
     found = measure(cases, rounds)
     show(found, cases)
     if options.record:

@@ -115,6 +115,27 @@ def test_streaming_and_direct_agree_in_value_and_every_gradient(
         assert_close(streamed, direct, rtol=1e-12, atol=1e-12)
 
 
+@given(
+    seed=seeds,
+    chunk=st.sampled_from([3, 23]),
+    temperature=st.sampled_from([0.02, 0.03, 0.5]),
+    decoupled=st.booleans(),
+)
+def test_a_known_temperature_gives_the_gradients_of_a_learned_one(
+    seed, chunk, temperature, decoupled
+):
+    """Cosines over a known temperature from 1/40 on are not shifted before exp; others are."""
+    found = []
+    for each in (temperature, torch.tensor(temperature, dtype=torch.float64)):
+        leaves = [vectors(seed + i, n, 6).requires_grad_() for i, n in enumerate((5, 5, 23))]
+        loss = streamed_loss(
+            *leaves, each, offset=1.3, margin=0.1, decoupled=decoupled, unit=True, chunk=chunk
+        )
+        found.append([loss, *torch.autograd.grad(loss.sum(), leaves)])
+    for known, learned in zip(*found, strict=True):
+        assert_close(known, learned, rtol=1e-10, atol=1e-12)
+
+
 @pytest.mark.parametrize("alpha", [None, 3.0, 65536.0, math.inf])
 @pytest.mark.parametrize("similarity", ["cosine", "dot"])
 @pytest.mark.parametrize("form", ["in-batch", "shared", "chunks", "each", "columns", "excluded"])

@@ -1,8 +1,9 @@
 r"""Eq. 1 over a pool of keys that all queries share, without the (N, K) matrix of similarities.
 
-The keys pass by in chunks. For each query three things are kept: the largest logit so far, the sum
-of exponentials and the weighted sum of keys. Together they give the loss and, in the same pass, its
-gradient with respect to query, positive and temperature in closed form (Eq. 13):
+The keys pass by in chunks. For each query three things are kept: the largest logit so far (where
+logits could be too large for exp), the sum of exponentials and the weighted sum of keys. Together
+they give the loss and, in the same pass, its gradient with respect to query, positive and
+temperature in closed form (Eq. 13):
 
     g     = logsumexp_i(q·k_i/τ) − q·k_0/τ + offset          the log-odds
     L     = softplus(g)                                       Eq. 1; g itself when decoupled
@@ -25,7 +26,9 @@ __all__ = ["streamed_loss"]
 # product that makes it to the product that uses it (measured in benchmarks/loss.py).
 CHUNK_ELEMENTS = 2**18
 # Up to here, with gradient to keys, keeping all exponentials beats making them anew.
-WHOLE_ELEMENTS = 2**21
+WHOLE_ELEMENTS = 2**22
+# Logits up to this size need no shift before exp: e^40 times any number of keys fits float32.
+LARGEST_UNSHIFTED = 40.0
 
 
 def streamed_loss(
@@ -105,29 +108,34 @@ class StreamedContrast(torch.autograd.Function):
             logits_of = q / temperature
 
             counts = meetings(columns, q, len(keys))
+            shifted = not fits_unshifted(temperature, unit)
             largest: Tensor | None = None
-            total = pull = top = q  # set by the first chunk
+            total = pull = q  # set by the first chunk
             for start in range(0, len(keys), chunk):
                 k, k_norm = scaled(keys[start : start + chunk], dtype, unit)
                 part, met = logits(logits_of, k, start, counts, excluded)
-                top = part.amax(dim=1, keepdim=True)
-                if met is not None:  # a query may meet nothing in this chunk
-                    top.clamp_min_(torch.finfo(dtype).min)
-                if largest is not None:
-                    top = torch.maximum(largest, top)
-                part.sub_(top).exp_()
+                shrink: Tensor | float = 1.0
+                if shifted:
+                    # a query may meet nothing in a chunk: then all its logits there are −∞
+                    top = part.amax(dim=1, keepdim=True).clamp_min_(torch.finfo(dtype).min)
+                    if largest is not None:
+                        top = torch.maximum(largest, top)
+                        shrink = largest.sub_(top).exp_()
+                    largest = top
+                    part.sub_(top)
+                part.exp_()
                 if met is not None:
                     part.mul_(met)
                 here = part.sum(dim=1, keepdim=True)
-                if largest is None:
+                if start == 0:
                     total, pull = here, part @ k if want_pull else q
                 else:
-                    shrink = largest.sub_(top).exp_()
-                    total = torch.addcmul(here, total, shrink)
+                    total = here.add_(total * shrink)
                     pull = torch.addmm(pull.mul_(shrink), part, k) if want_pull else q
-                largest = top
 
-            gap = total.log().add_(top)
+            gap = total.log()
+            if largest is not None:
+                gap.add_(largest)
             closeness = (q * k0).sum(dim=1, keepdim=True)
             odds = gap - (closeness - setting.margin) / temperature + setting.offset
             # dL/dg / τ: how much of the pull each query feels
@@ -204,16 +212,24 @@ def key_gradient(
     gradient = torch.empty_like(keys)
     temperature = fixed_temperature if learned_temperature is None else learned_temperature
     assert temperature is not None
-    logits_of = q / temperature
-    weighted, counts = q * (share * upstream), meetings(columns, q, len(keys))
+    shifted = not fits_unshifted(temperature, unit)
+    weighted = q * (share * upstream if shifted else share * upstream / total)
+    logits_of, counts = q / temperature, meetings(columns, q, len(keys))
     for start in range(0, len(keys), chunk):
         k, k_norm = scaled(keys[start : start + chunk], q.dtype, unit)
         part, met = logits(logits_of, k, start, counts, excluded)
-        part.sub_(gap).exp_()
+        if shifted:
+            part.sub_(gap)
+        part.exp_()
         if met is not None:
             part.mul_(met)
         gradient[start : start + chunk] = through_norm(part.t() @ weighted, k, k_norm)
     return gradient
+
+
+def fits_unshifted(temperature: float | Tensor, unit: bool) -> bool:
+    """Whether no logit can be too large for exp: cosines over a temperature that is known."""
+    return unit and not isinstance(temperature, Tensor) and 1 / temperature <= LARGEST_UNSHIFTED
 
 
 def meetings(columns: Tensor | None, q: Tensor, size: int) -> Tensor | None:
@@ -229,19 +245,20 @@ def logits(
     logits_of: Tensor, k: Tensor, start: int, counts: Tensor | None, excluded: Tensor | None
 ) -> tuple[Tensor, Tensor | None]:
     """q·k_i/τ for one chunk, −∞ where a query does not meet a key, (N, chunk); and how often it
-    meets each, (N, chunk), or None where every query meets every key.
+    meets each, (N, chunk), where that is not once.
     """
     part = logits_of @ k.t()
     if counts is not None:
         met = counts[:, start : start + len(k)].to(part.dtype)
-    elif excluded is not None:
-        # one column more than the chunk takes what lies outside of it
+        return part.masked_fill_(met == 0, -torch.inf), met
+    if excluded is not None:
         place = excluded - start
-        place = torch.where((place >= 0) & (place < len(k)), place, len(k))
-        met = part.new_ones(len(part), len(k) + 1).scatter_(1, place, 0)[:, :-1]
-    else:
-        return part, None
-    return part.masked_fill_(met == 0, -torch.inf), met
+        inside = (place >= 0) & (place < len(k))
+        # one column more than the chunk takes what lies outside of it
+        barred = part.new_zeros(len(part), len(k) + 1, dtype=torch.bool)
+        barred.scatter_(1, torch.where(inside, place, len(k)), True)
+        part.masked_fill_(barred[:, :-1], -torch.inf)
+    return part, None
 
 
 def precision(*tensors: Tensor) -> torch.dtype:
