@@ -228,7 +228,8 @@ def main() -> None:
     found = measure(cases, rounds)
     show(found, cases)
     if options.record:
-        recipe = {"num_queries": N, "dim": D, "cases": cases, "rounds": rounds, "rounds_at_65536": rounds + 2,
+        recipe = {"num_queries": N, "dim": D, "cases": cases, "rounds": rounds,
+                  "rounds_at_65536": rounds + 2,
                   "peers": {p: metadata.version(p) for p in PEERS.values()}}  # fmt: skip
         keep_record("bench-loss", recipe, found, start)
 
