@@ -96,7 +96,7 @@ def contrastive_loss(
     if isinstance(temperature, Tensor):
         temperature = temperature.reshape(())
     decoupled = alpha == math.inf
-    offset = 0.0 if alpha is None or decoupled else math.log(alpha / num_negatives)
+    offset = 0.0 if alpha is None or decoupled else math.log(alpha) - math.log(num_negatives)
     loss = loss_per_query(
         queries,
         positives,

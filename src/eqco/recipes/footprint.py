@@ -61,7 +61,7 @@ def loss_bytes(
         in_batch: own keys are excluded or some are drawn, which needs masks.
         both_views: SimCLR's two contrasts, whose keys want gradient.
 
-    >>> loss_bytes(256, 65536, 128, pool=65536) == loss_bytes(256, 1024, 128, pool=1024)
+    >>> loss_bytes(256, 65536, 128, pool=65536) == loss_bytes(256, 4096, 128, pool=4096)
     True
     """
     queries = num_queries * dim * FLOAT
@@ -74,8 +74,13 @@ def loss_bytes(
         chunk = pool
     similarities = num_queries * chunk * FLOAT
     keys = (2 * pool if both_views else chunk) * dim * FLOAT
-    masks = 3 if in_batch else 0
-    return (2 + masks) * similarities + 2 * keys + contrasts * 6 * queries
+    # one chunk alone, or two while they pass by, or those that two contrasts keep for their keys
+    copies = 1.0 if chunk == pool and not both_views else 2.0
+    if in_batch:  # one byte for each excluded key; drawn ones are counted
+        copies += 0.5 if num_negatives == pool - contrasts else 2.0
+    if both_views and chunk == pool:
+        copies += 0.5
+    return int(copies * similarities) + 2 * keys + contrasts * 6 * queries
 
 
 def largest_queue(memory: int, num_queries: int, dim: int) -> int:

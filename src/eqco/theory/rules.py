@@ -26,7 +26,7 @@ def eqco_margin(alpha: float, num_negatives: int, temperature: float) -> float:
     require_positive("alpha", alpha)
     require_negatives(num_negatives)
     require_positive("temperature", temperature)
-    return temperature * math.log(alpha / num_negatives)
+    return temperature * (math.log(alpha) - math.log(num_negatives))
 
 
 def effective_alpha(margin: float, num_negatives: int, temperature: float) -> float:
