@@ -223,7 +223,7 @@ def test_nan_stops_the_run_and_keeps_the_last_good_checkpoint(tmp_path, monkeypa
         poisoned = parts.method
         return parts
 
-    monkeypatch.setattr(assembly, "build_parts", build_and_keep)
+    monkeypatch.setattr("eqco.assembly.runs.build_parts", build_and_keep)
     with pytest.raises(InputError, match="stopped at step 8: queries holds"):
         train(recipe, source(), out=tmp_path, encoder=backbone(), show=poison)
     state = read_checkpoint(RunDirectory(tmp_path).last)

@@ -1,0 +1,179 @@
+"""Runs: train from the beginning, go on, and take the encoder away."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from eqco.assembly.parts import build_encoder, build_parts
+from eqco.data import Source, open_source, write_unreadable
+from eqco.data.opening import NAMES
+from eqco.encoders import Encoder
+from eqco.recipes import Recipe, recipe_from_dict, recipe_to_dict
+from eqco.runtime.checkpoints import read_checkpoint
+from eqco.runtime.errors import InputError
+from eqco.runtime.records import code_version, hardware
+from eqco.runtime.run_directory import RunDirectory, read_json, write_json
+from eqco.training.loop import Outcome, Parts, StepReport, run_training
+
+__all__ = ["load", "resume", "train"]
+
+
+def train(
+    recipe: Recipe,
+    data: Any = "groceries",
+    *,
+    out: Path | str,
+    unlabelled: bool = False,
+    encoder: nn.Module | None = None,
+    device: torch.device | str = "cpu",
+    show: Callable[[StepReport], None] = lambda report: None,
+) -> Outcome:
+    """Train an encoder from the beginning and leave everything in the folder `out`.
+
+    Args:
+        recipe: what to do; `eqco.named_recipe` has the published ones.
+        data: a name, a folder, a map-style Dataset, or an opened `Source`.
+        out: the run directory, which must not hold a run.
+        unlabelled: of a folder, take all images without classes.
+        encoder: a backbone of your own, with `feature_dim`; else the recipe's.
+        device: where to train.
+        show: gets a report at every line of metrics.
+    """
+    source = opened(data, recipe, unlabelled)
+    run = RunDirectory(Path(out))
+    with run.locked():
+        listed = run.path / "unreadable.txt"
+        parts = build_parts(recipe, source, backbone=encoder, device=device, unreadable_list=listed)
+        met = {**environment(data, source, parts, device), "unlabelled": unlabelled}
+        run.start(recipe_to_dict(recipe), met)
+        write_unreadable(listed, source.unreadable)
+        return finish(parts, run, recipe, None, show)
+
+
+def resume(
+    path: Path | str,
+    data: Any = None,
+    *,
+    encoder: nn.Module | None = None,
+    device: torch.device | str = "cpu",
+    show: Callable[[StepReport], None] = lambda report: None,
+) -> Outcome:
+    """Go on with a run from its last checkpoint, or from the checkpoint file given.
+
+    The end is the same, to the bit on one machine, as if the run had never stopped.
+
+    Args:
+        path: the run directory, or one of its checkpoint files.
+        data: as for `train`; None: what the run was started with, by name or path.
+        encoder: the backbone that was given to `train`, if one was.
+        device: where to train.
+        show: gets a report at every line of metrics.
+    """
+    path = Path(path).resolve()
+    checkpoint = path if path.suffix == ".pt" else None
+    run = RunDirectory(path if checkpoint is None else path.parent.parent)
+    recipe = recipe_from_dict(run.read_recipe())
+    began = read_json(run.environment)
+    data = began["source"] if data is None else data
+    if data is None:
+        raise InputError(
+            f"{run.path} was trained on a Dataset given in Python; give the same to resume it."
+        )
+    source = opened(data, recipe, began["unlabelled"])
+    with run.locked():
+        state = run.load(recipe_to_dict(recipe), checkpoint)
+        parts = build_parts(
+            recipe,
+            source,
+            backbone=encoder,
+            device=device,
+            unreadable_list=run.path / "unreadable.txt",
+        )
+        images = len(parts.loader.steps.split)
+        if images != began["images"]:
+            raise InputError(
+                f"{run.path} was trained on {began['images']} images ({began['data']}), but "
+                f"{source.name} has {images} now. Resume it on the same images."
+            )
+        return finish(parts, run, recipe, state, show)
+
+
+def opened(data: Any, recipe: Recipe, unlabelled: bool) -> Source:
+    """The source that `data` names, or is."""
+    if isinstance(data, Source):
+        return data
+    policy = recipe.data.on_unreadable
+    return open_source(data, unlabelled=unlabelled, on_unreadable=policy)
+
+
+def finish(
+    parts: Parts,
+    run: RunDirectory,
+    recipe: Recipe,
+    state: dict[str, Any] | None,
+    show: Callable[[StepReport], None],
+) -> Outcome:
+    """Run the loop, and write the result when training is complete."""
+    start = time.perf_counter()
+    outcome = run_training(parts, run, recipe_to_dict(recipe), state=state, show=show)
+    if outcome.stopped_by is None:
+        write_json(
+            run.result,
+            {
+                "steps": outcome.step,
+                "probe": outcome.probe,
+                "seconds_of_this_call": round(time.perf_counter() - start, 2),
+                "code": code_version(),
+                "hardware": hardware(),
+            },
+        )
+    return outcome
+
+
+def environment(
+    data: Any, source: Source, parts: Parts, device: torch.device | str
+) -> dict[str, Any]:
+    """What the run met: data, machine, versions."""
+    named = None
+    if isinstance(data, str | Path):  # a name wins over a folder of that name, as in open_source
+        named = str(data) if str(data) in NAMES else str(Path(data).resolve())
+    return {
+        "source": named,
+        "data": source.name,
+        "images": len(parts.loader.steps.split),
+        "steps_per_epoch": parts.loader.steps_per_epoch,
+        "parameters": sum(p.numel() for p in parts.method.encoder.parameters()),
+        "device": str(device),
+        "code": code_version(),
+        "hardware": hardware(),
+    }
+
+
+def load(run: Path | str, *, backbone: nn.Module | None = None) -> Encoder:
+    """The trained query encoder of a run, in eval mode.
+
+    Args:
+        run: a run directory, or one of its checkpoint files.
+        backbone: the module that was passed as `encoder` to `train`, if one was.
+    """
+    path = Path(run)
+    state = read_checkpoint(path if path.suffix == ".pt" else RunDirectory(path).last)
+    recipe = recipe_from_dict(state["recipe"])
+    encoder = build_encoder(recipe, backbone)
+    weights: dict[str, Tensor] = {
+        name.removeprefix("encoder."): value
+        for name, value in state["method"].items()
+        if name.startswith("encoder.")
+    }
+    try:
+        encoder.load_state_dict(weights)
+    except RuntimeError as error:
+        raise InputError(
+            f"{run} was trained with another network than {type(encoder.backbone).__name__}; "
+            f"give the backbone that it was trained with."
+        ) from error
+    return encoder.eval()
