@@ -80,7 +80,11 @@ def loss_block() -> str:
             lines.append([str(k), *cells])
         tables.append(f"{titles[case]}:\n\n{markdown(['K', *names], lines)}")
     peers = ", ".join(f"{name} {version}" for name, version in record.recipe["peers"].items())
-    note = f"{provenance([record])} {peers}. –: failed or over 10 GiB."
+    rounds, decisive = record.recipe["rounds"], record.recipe["rounds_at_65536"]
+    note = (
+        f"{provenance([record])} {peers}. Best of {rounds} round(s), of {decisive} at K = 65536; "
+        f"single rounds differ by 15 % and more. –: failed or over 10 GiB."
+    )
     return "\n\n".join([note, *tables])
 
 

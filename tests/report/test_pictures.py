@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from eqco.experiments.catalog import find_experiment
-from eqco.experiments.experiment import Comparison, reproduce
+from eqco.experiments.experiment import Comparison, Site, reproduce
 from eqco.lab import EqCo, InfoNCE, measure
 from eqco.report.catalog import PLOTS
 from eqco.report.lab import readings_table
@@ -40,7 +40,8 @@ def test_the_largest_difference_is_a_distance():
 @pytest.mark.parametrize("name", PLOTS)
 def test_a_summary_is_a_table_and_a_picture(name, tmp_path):
     experiment = find_experiment(name)
-    records = reproduce(experiment, "smoke", [0], tmp_path)
+    site = Site(work=tmp_path / "work")
+    records = reproduce(experiment, "smoke", [0], tmp_path, site)
     console = Console(record=True, width=120, file=io.StringIO())
     page, picture = write_summary(console, experiment, records, tmp_path, plot=PLOTS[name])
     assert picture.read_bytes().startswith(b"\x89PNG")

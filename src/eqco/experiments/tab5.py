@@ -19,7 +19,7 @@ PAIRS = [64, 128, 256, 512]
 
 # Paper: output size and τ are left open. τ is 1. Outputs of 32, 64 and 128 all give the rows for 2
 # and 6 within 0.15; 32 is the fastest, and was chosen for that. (The whole table had been run at
-# 128 before: there the largest difference is 0.10, at more than twice the time.)
+# 128 before: there the largest difference is 0.10.)
 PAPER: Recipe = {
     "information": INFORMATIONS,
     "estimators": ["infonce", "eqco"],

@@ -20,21 +20,24 @@ class NonFiniteLossError(InputError):
     """The loss is no number any more; says at which step, what to look at and what is left."""
 
 
-def require_finite(step: int, loss: float, last_good: str | None = None) -> float:
-    """Stop at a loss that is NaN or infinite; returns any other.
+def require_finite(
+    step: int, value: float, last_good: str | None = None, *, what: str = "the loss"
+) -> float:
+    """Stop at a number that is NaN or infinite; returns any other.
 
     Args:
         step: where the training is.
-        loss: its loss there.
+        value: the number, mostly the loss there.
         last_good: the checkpoint written before; None: there is none yet.
+        what: what the number is, for the message.
 
     >>> require_finite(3, 0.5)
     0.5
     """
-    if math.isfinite(loss):
-        return loss
+    if math.isfinite(value):
+        return value
     raise NonFiniteLossError(
-        f"stopped at step {step}: the loss is {loss}. Look for a learning rate that is too high or "
+        f"stopped at step {step}: {what} is {value}. Look for a learning rate that is too high or "
         f"a warm-up that is too short, for float16 where bfloat16 or float32 would hold the "
         f"numbers, and for images that hold NaN. {what_is_kept(last_good)}"
     )

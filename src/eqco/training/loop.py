@@ -157,7 +157,9 @@ def run_training(
             if due(step, rhythm.probe_every) and parts.probe and step < rhythm.total_steps:
                 journal.write(step, {f"probe/{k}": v for k, v in asked(parts).items()})
             if due(step, rhythm.save_every) or step == rhythm.total_steps or wish.signal:
-                require_finite(step, float(loss) + largest_weight(method), saved(run))
+                require_finite(step, float(loss), saved(run))
+                largest = largest_weight(method)
+                require_finite(step, largest, saved(run), what="the largest weight")
                 kept = due(step, rhythm.keep_every)
                 run.save(snapshot(parts, scaler, alarms, recipe, step), keep=kept)
             if wish.signal:
