@@ -10,7 +10,7 @@ from eqco.experiments.experiment import Comparison, Site, reproduce
 from eqco.lab import EqCo, InfoNCE, measure
 from eqco.report.catalog import PLOTS
 from eqco.report.lab import readings_table
-from eqco.report.page import write_summary
+from eqco.report.summary import write_summary
 from eqco.report.tables import comparison_table, largest_difference
 
 CELLS = [

@@ -9,8 +9,8 @@ from eqco.experiments.catalog import find_experiment
 from eqco.experiments.experiment import Site, missing_runs, reproduce
 from eqco.experiments.rule import rule_against_k
 from eqco.report.catalog import PLOTS
-from eqco.report.page import write_summary
 from eqco.report.rule import plot_rule, print_rule
+from eqco.report.summary import write_summary
 
 ALPHA, TEMPERATURE = 4096.0, 0.2
 

@@ -10,7 +10,7 @@ from eqco.cli.progress import progress_bar
 from eqco.experiments.catalog import EXPERIMENTS, find_experiment
 from eqco.experiments.experiment import Site, missing_runs, reproduce
 from eqco.report.catalog import PLOTS
-from eqco.report.page import write_summary
+from eqco.report.summary import write_summary
 from eqco.runtime.errors import InputError
 
 
