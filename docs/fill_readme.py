@@ -3,14 +3,17 @@
 Each `<!-- block NAME -->` … `<!-- end -->` is filled by the function of that name below.
 """
 
+import functools
 import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from eqco.experiments.catalog import find_experiment
+from eqco.report.benchmarks import BENCHMARKS, newest_benchmark
+from eqco.report.provenance import provenance
 from eqco.report.tables import comparison_table, markdown
-from eqco.runtime.records import Record, read_records
+from eqco.runtime.records import read_records
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
@@ -37,120 +40,16 @@ def experiment_block(name: str, profile: str, heading: str) -> str:
     return "\n\n".join([heading + provenance(records), *tables])
 
 
-def provenance(records: list[Record]) -> str:
-    """Profile, seeds, machine and code of the records."""
-    seeds = ", ".join(map(str, sorted({record.seed for record in records})))
-    machine = records[0].hardware
-    codes = ", ".join(sorted({record.code for record in records}))
-    day = max(record.finished for record in records)[:10]
-    return (
-        f"Profile {records[0].profile}, seeds {seeds}; {machine['processor']}, "
-        f"{machine['cores']} cores, torch {machine['torch']}; {day}, code {codes}."
-    )
-
-
-def benchmark(name: str) -> Record:
-    """The newest record of a benchmark."""
-    found = read_records(RESULTS, name, "desk")
-    if not found:
+def benchmark_block(name: str) -> str:
+    """The tables of a benchmark's newest record, and where it ran."""
+    record = newest_benchmark(RESULTS, name)
+    if record is None:
         raise SystemExit(f"no record of {name}: run benchmarks/{name[6:]}.py --record")
-    return max(found, key=lambda record: record.finished)
-
-
-def loss_block() -> str:
-    """Times and memory of the loss beside its peers."""
-    record = benchmark("bench-loss")
-    found, cases = record.metrics, record.recipe["cases"]
-    titles = {
-        "queue": "Gradient to queries (MoCo)",
-        "keys": "Gradient to queries and keys",
-        "views": "SimCLR's loss on two views of N images; K stands for N here",
-    }
-    tables = []
-    for case, ks in cases.items():
-        names = list(dict.fromkeys(key.split("/")[2] for key in found if key.startswith(case)))
-        lines = []
-        for k in ks:
-            cells = []
-            for name in names:
-                seconds = found.get(f"{case}/{k}/{name}/seconds")
-                memory = found.get(f"{case}/{k}/{name}/bytes")
-                shown = seconds is not None and memory is not None
-                cells.append(f"{1e3 * seconds:.2f} ms, {memory / 1e6:.1f} MB" if shown else "–")
-            lines.append([str(k), *cells])
-        tables.append(f"{titles[case]}:\n\n{markdown(['K', *names], lines)}")
-    peers = ", ".join(f"{name} {version}" for name, version in record.recipe["peers"].items())
-    rounds, decisive = record.recipe["rounds"], record.recipe["rounds_at_65536"]
-    note = (
-        f"{provenance([record])} {peers}. Best of {rounds} round(s), of {decisive} at K = 65536; "
-        f"single rounds differ by 15 % and more. –: failed or over 10 GiB."
-    )
-    return "\n\n".join([note, *tables])
-
-
-def step_block() -> str:
-    """Time and memory of a step against K."""
-    record = benchmark("bench-step")
-    base = record.metrics["K=256/seconds"]
-    lines = [
-        [
-            str(count),
-            f"{1e3 * record.metrics[f'K={count}/seconds']:.0f}",
-            f"{record.metrics[f'K={count}/seconds'] / base:.3f}",
-            f"{record.metrics[f'K={count}/bytes'] / 1e6:.0f}",
-        ]
-        for count in record.recipe["counts"]
-    ]
-    header = ["K", "ms per step", "over K = 256", "extra memory, MB"]
-    return f"{provenance([record])}\n\n{markdown(header, lines)}"
-
-
-def augment_block() -> str:
-    """Microseconds per view of the whole pipeline and of what follows the crop."""
-    record = benchmark("bench-augment")
-    names = ["torchvision", "torchvision v2", "kornia", "ours"]
-    lines = []
-    for size in sorted(record.recipe["images"], key=int):
-        for part in ("whole", "after crop"):
-            times = [record.metrics[f"{size}/{part}/{name}"] for name in names]
-            ratios = " / ".join(f"{time / times[-1]:.1f}" for time in times[:-1])
-            lines.append([f"{size} px, {part}", *(f"{time:.0f}" for time in times), ratios])
-    header = ["µs per view", *names, "ours is faster by"]
-    peers = ", ".join(f"{name} {version}" for name, version in record.recipe["peers"].items())
-    threads = record.recipe["threads"]
-    return f"{provenance([record])} {peers}; {threads} thread.\n\n{markdown(header, lines)}"
-
-
-def loading_block() -> str:
-    """The share of a training step that goes to data and augmentation."""
-    record = benchmark("bench-loading")
-    cases = list(dict.fromkeys(key.rsplit("/", 1)[0] for key in record.metrics))
-    lines = [
-        [
-            case.replace("/", ", "),
-            f"{record.metrics[f'{case}/data']:.0f}",
-            f"{record.metrics[f'{case}/rest']:.0f}",
-            f"{100 * record.metrics[f'{case}/share']:.1f} %",
-        ]
-        for case in cases
-    ]
-    header = ["SiMo step, N = 256, 32 px", "data, ms", "rest, ms", "share of data"]
-    return f"{provenance([record])}\n\n{markdown(header, lines)}"
-
-
-def lab_block() -> str:
-    """Table 5 in groups beside one critic at a time."""
-    record = benchmark("bench-lab")
-    counts = sorted({key.split("/")[0] for key in record.metrics}, key=lambda key: int(key[2:]))
-    lines, totals = [], [0.0, 0.0]
-    for count in counts:
-        times = [record.metrics[f"{count}/{side}"] for side in ("loop", "grouped")]
-        totals = [total + time for total, time in zip(totals, times, strict=True)]
-        lines.append([count, *(f"{t:.1f}" for t in times), f"{times[0] / times[1]:.2f}"])
-    ratio = f"{totals[0] / totals[1]:.2f}"
-    lines.append(["whole table", *(f"{total:.1f}" for total in totals), ratio])
-    header = ["one seed, full length, s", "one at a time", "in groups", "faster by"]
-    return f"{provenance([record])}\n\n{markdown(header, lines)}"
+    shown = BENCHMARKS[name]
+    note = f"{provenance([record])} {shown.note(record)}".rstrip()
+    tables = [markdown(table.header, table.lines) for table in shown.tables(record)]
+    titles = [f"{table.title}:\n\n" if table.title else "" for table in shown.tables(record)]
+    return "\n\n".join([note, *map("".join, zip(titles, tables, strict=True))])
 
 
 BLOCKS: dict[str, Callable[[], str]] = {
@@ -160,11 +59,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "study-bound": lambda: experiment_block("study-bound", "desk", ""),
     "demo": lambda: experiment_block("demo", "desk", "Mean ± half the spread over seeds. "),
     "cifar10-simo": lambda: experiment_block("cifar10-simo", "desk", ""),
-    "bench-loss": loss_block,
-    "bench-step": step_block,
-    "bench-augment": augment_block,
-    "bench-loading": loading_block,
-    "bench-lab": lab_block,
+    **{name: functools.partial(benchmark_block, name) for name in BENCHMARKS},
 }
 
 

@@ -3,13 +3,29 @@
 from pathlib import Path
 from typing import Any
 
+from matplotlib import colormaps
 from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-__all__ = ["COLOURS", "panels", "save"]
+__all__ = ["COLOURS", "DARK_COLOURS", "SHADES", "panels", "save", "shade"]
 
-COLOURS = {"infonce": "#c44e52", "eqco": "#3b6fb6", "ml-cpc": "#55935c"}
+COLOURS = {
+    "infonce": "#c44e52",
+    "eqco": "#3b6fb6",
+    "ml-cpc": "#55935c",
+    "decoupled": "#8a63ad",
+    "other": "#a8741a",
+}
+DARK_COLOURS = {  # the same hues on a dark ground
+    "infonce": "#f0878a",
+    "eqco": "#82aef0",
+    "ml-cpc": "#86c98d",
+    "decoupled": "#c3a2e3",
+    "other": "#e0b060",
+}
 INK = "#333333"
+SHADES = [f"shade {place}" for place in range(10)]  # of a scale, such as K
 
 
 def panels(
@@ -24,6 +40,17 @@ def panels(
         panel.grid(axis="y", color="#eeeeee", linewidth=0.8)
         panel.set_axisbelow(True)
     return figure, axes
+
+
+def shade(name: str, *, dark: bool = False) -> str:
+    """The colour of one of `SHADES`; without the end of the scale that the ground would swallow.
+
+    >>> shade("shade 0"), shade("shade 0", dark=True)
+    ('#440154', '#3e4989')
+    """
+    first, last = (0.22, 1.0) if dark else (0.0, 0.86)
+    place = SHADES.index(name) / (len(SHADES) - 1)
+    return to_hex(colormaps["viridis"](first + (last - first) * place))
 
 
 def save(figure: Figure, path: Path) -> Path:

@@ -1,0 +1,240 @@
+"""Records of the benchmarks as tables and charts; `benchmarks/NAME.py --record` writes them."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from eqco.report.charts import Chart, Look, Series
+from eqco.runtime.records import Record, read_records
+
+__all__ = ["BENCHMARKS", "Benchmark", "Table", "newest_benchmark"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A table with its heading, which is empty where it stands alone."""
+
+    title: str = ""
+    header: Sequence[str]
+    lines: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Benchmark:
+    """How the record of one benchmark is shown."""
+
+    title: str
+    shows: str
+    tables: Callable[[Record], list[Table]]
+    charts: Callable[[Record], list[Chart]] = lambda record: []
+    note: Callable[[Record], str] = lambda record: ""
+
+
+def newest_benchmark(results: Path, name: str) -> Record | None:
+    """The newest record of a benchmark, or None if there is none."""
+    found = read_records(results, name, "desk")
+    return max(found, key=lambda record: record.finished, default=None)
+
+
+CASES = {
+    "queue": "Gradient to queries (MoCo)",
+    "keys": "Gradient to queries and keys",
+    "views": "SimCLR's loss on two views of N images; K stands for N here",
+}
+
+
+RIVALS = {
+    "ours": "eqco",
+    "cross-entropy": "infonce",
+    "compiled": "ml-cpc",
+    "info-nce": "decoupled",
+    "lightly": "other",
+    "metric-learning": "shade 5",
+}
+
+
+def rivals(record: Record, case: str) -> list[str]:
+    """The losses measured in one case."""
+    return list(dict.fromkeys(key.split("/")[2] for key in record.metrics if key.startswith(case)))
+
+
+def loss_tables(record: Record) -> list[Table]:
+    """Times and memory of the loss beside its peers."""
+    tables = []
+    for case, ks in record.recipe["cases"].items():
+        names = rivals(record, case)
+        lines = []
+        for k in ks:
+            cells = []
+            for name in names:
+                seconds = record.metrics.get(f"{case}/{k}/{name}/seconds")
+                memory = record.metrics.get(f"{case}/{k}/{name}/bytes")
+                if seconds is None or memory is None:
+                    cells.append("–")
+                else:
+                    cells.append(f"{1e3 * seconds:.2f} ms, {memory / 1e6:.1f} MB")
+            lines.append([str(k), *cells])
+        tables.append(Table(title=CASES[case], header=["K", *names], lines=lines))
+    return tables
+
+
+def loss_charts(record: Record) -> list[Chart]:
+    """Milliseconds against K, a line for each loss."""
+    charts = []
+    for case, ks in record.recipe["cases"].items():
+        series = []
+        for name in rivals(record, case):
+            times = [(k, record.metrics.get(f"{case}/{k}/{name}/seconds")) for k in ks]
+            points = [(float(k), 1e3 * seconds) for k, seconds in times if seconds is not None]
+            colour = RIVALS.get(name, "ink")
+            look: Look = "dashed" if name == "floor" else "line"
+            series.append(Series(name=name, points=points, colour=colour, look=look))
+        charts.append(
+            Chart(
+                title=CASES[case].split(";")[0],
+                x_label="N, images" if case == "views" else "K, negatives per query",
+                y_label="ms, forward + backward",
+                series=series,
+                log_x=True,
+                log_y=True,
+                ticks=ks,
+            )
+        )
+    return charts
+
+
+def loss_note(record: Record) -> str:
+    """Peers, and how the best round was chosen."""
+    rounds, decisive = record.recipe["rounds"], record.recipe["rounds_at_65536"]
+    return (
+        f"{peers(record)}. Best of {rounds} round(s), of {decisive} at K = 65536; "
+        f"single rounds differ by 15 % and more. –: failed or over 10 GiB."
+    )
+
+
+def step_tables(record: Record) -> list[Table]:
+    """Time and memory of a step against K."""
+    base = record.metrics["K=256/seconds"]
+    lines = [
+        [
+            str(count),
+            f"{1e3 * record.metrics[f'K={count}/seconds']:.0f}",
+            f"{record.metrics[f'K={count}/seconds'] / base:.3f}",
+            f"{record.metrics[f'K={count}/bytes'] / 1e6:.0f}",
+        ]
+        for count in record.recipe["counts"]
+    ]
+    return [Table(header=["K", "ms per step", "over K = 256", "extra memory, MB"], lines=lines)]
+
+
+def augment_tables(record: Record) -> list[Table]:
+    """Microseconds per view of the whole pipeline and of what follows the crop."""
+    names = ["torchvision", "torchvision v2", "kornia", "ours"]
+    lines = []
+    for size in sorted(record.recipe["images"], key=int):
+        for part in ("whole", "after crop"):
+            times = [record.metrics[f"{size}/{part}/{name}"] for name in names]
+            ratios = " / ".join(f"{time / times[-1]:.1f}" for time in times[:-1])
+            lines.append([f"{size} px, {part}", *(f"{time:.0f}" for time in times), ratios])
+    return [Table(header=["µs per view", *names, "ours is faster by"], lines=lines)]
+
+
+def augment_charts(record: Record) -> list[Chart]:
+    """Bars of the whole pipeline, a chart for each image size."""
+    names = ["ours", "kornia", "torchvision", "torchvision v2"]
+    return [
+        Chart(
+            title=f"{size} px",
+            x_label="",
+            y_label="µs per view",
+            categories=names,
+            from_zero=True,
+            series=[
+                Series(
+                    name="whole pipeline",
+                    points=[(i, record.metrics[f"{size}/whole/{n}"]) for i, n in enumerate(names)],
+                    look="bars",
+                )
+            ],
+        )
+        for size in sorted(record.recipe["images"], key=int)
+    ]
+
+
+def augment_note(record: Record) -> str:
+    """Peers and threads."""
+    return f"{peers(record)}; {record.recipe['threads']} thread."
+
+
+def loading_tables(record: Record) -> list[Table]:
+    """The share of a training step that goes to data and augmentation."""
+    cases = list(dict.fromkeys(key.rsplit("/", 1)[0] for key in record.metrics))
+    lines = [
+        [
+            case.replace("/", ", "),
+            f"{record.metrics[f'{case}/data']:.0f}",
+            f"{record.metrics[f'{case}/rest']:.0f}",
+            f"{100 * record.metrics[f'{case}/share']:.1f} %",
+        ]
+        for case in cases
+    ]
+    header = ["SiMo step, N = 256, 32 px", "data, ms", "rest, ms", "share of data"]
+    return [Table(header=header, lines=lines)]
+
+
+def lab_tables(record: Record) -> list[Table]:
+    """Table 5 in groups beside one critic at a time."""
+    counts = sorted({key.split("/")[0] for key in record.metrics}, key=lambda key: int(key[2:]))
+    lines, totals = [], [0.0, 0.0]
+    for count in counts:
+        times = [record.metrics[f"{count}/{side}"] for side in ("loop", "grouped")]
+        totals = [total + time for total, time in zip(totals, times, strict=True)]
+        lines.append([count, *(f"{t:.1f}" for t in times), f"{times[0] / times[1]:.2f}"])
+    ratio = f"{totals[0] / totals[1]:.2f}"
+    lines.append(["whole table", *(f"{total:.1f}" for total in totals), ratio])
+    header = ["one seed, full length, s", "one at a time", "in groups", "faster by"]
+    return [Table(header=header, lines=lines)]
+
+
+def peers(record: Record) -> str:
+    """The libraries measured beside ours."""
+    return ", ".join(f"{name} {version}" for name, version in record.recipe["peers"].items())
+
+
+def plain_tables(record: Record) -> list[Table]:
+    """Every measurement by its name, for a benchmark without a table of its own."""
+    lines = [[name, f"{value:.4g}"] for name, value in record.metrics.items()]
+    return [Table(header=["measured", "value"], lines=lines)]
+
+
+BENCHMARKS: dict[str, Benchmark] = {
+    "bench-loss": Benchmark(
+        title="The loss: forward + backward",
+        shows="N = 256 queries, D = 128, float32. Floor is the matrix products alone.",
+        tables=loss_tables,
+        charts=loss_charts,
+        note=loss_note,
+    ),
+    "bench-step": Benchmark(
+        title="A step of MoCo v2 against K",
+        shows="ResNet-18 (ImageNet stem), 64 pixels, N = 256.",
+        tables=step_tables,
+    ),
+    "bench-augment": Benchmark(
+        title="Augmentation",
+        shows="MoCo v2's pipeline with hue and blur.",
+        tables=augment_tables,
+        charts=augment_charts,
+        note=augment_note,
+    ),
+    "bench-loading": Benchmark(
+        title="Loading",
+        shows="The share of a training step that goes to data and augmentation.",
+        tables=loading_tables,
+    ),
+    "bench-lab": Benchmark(
+        title="The lab",
+        shows="Table 5 trains its 40 critics in groups; measured on a slice of the steps.",
+        tables=lab_tables,
+    ),
+}
