@@ -2,5 +2,17 @@
 
 from eqco.assembly.parts import build_encoder, build_parts, rate_at
 from eqco.assembly.runs import load, resume, train
+from eqco.assembly.weights import Weights, open_weights, pixels, random_like
 
-__all__ = ["build_encoder", "build_parts", "load", "rate_at", "resume", "train"]
+__all__ = [
+    "Weights",
+    "build_encoder",
+    "build_parts",
+    "load",
+    "open_weights",
+    "pixels",
+    "random_like",
+    "rate_at",
+    "resume",
+    "train",
+]

@@ -1,7 +1,7 @@
 """Runs: train from the beginning, go on, and take the encoder away."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from eqco.runtime.records import code_version, hardware
 from eqco.runtime.run_directory import RunDirectory, read_json, write_json
 from eqco.training.loop import Outcome, Parts, StepReport, run_training
 
-__all__ = ["load", "resume", "train"]
+__all__ = ["encoder_of", "load", "resume", "train"]
 
 
 def train(
@@ -161,7 +161,14 @@ def load(run: Path | str, *, backbone: nn.Module | None = None) -> Encoder:
         backbone: the module that was passed as `encoder` to `train`, if one was.
     """
     path = Path(run)
-    state = read_checkpoint(path if path.suffix == ".pt" else RunDirectory(path).last)
+    file = path if path.is_file() or path.suffix == ".pt" else RunDirectory(path).last
+    return encoder_of(read_checkpoint(file), path, backbone)[0]
+
+
+def encoder_of(
+    state: Mapping[str, Any], path: Path, backbone: nn.Module | None = None
+) -> tuple[Encoder, Recipe]:
+    """The query encoder in a checkpoint's state, in eval mode, and the recipe it came from."""
     recipe = recipe_from_dict(state["recipe"])
     encoder = build_encoder(recipe, backbone)
     weights: dict[str, Tensor] = {
@@ -173,7 +180,7 @@ def load(run: Path | str, *, backbone: nn.Module | None = None) -> Encoder:
         encoder.load_state_dict(weights)
     except RuntimeError as error:
         raise InputError(
-            f"{run} was trained with another network than {type(encoder.backbone).__name__}; "
+            f"{path} was trained with another network than {type(encoder.backbone).__name__}; "
             f"give the backbone that it was trained with."
         ) from error
-    return encoder.eval()
+    return encoder.eval(), recipe

@@ -1,27 +1,36 @@
 """Networks that turn images into embeddings: backbones, heads, momentum, batch norm."""
 
+from eqco.encoders.architecture import Architecture, architecture_of
 from eqco.encoders.batch_norm import SplitBatchNorm1d, SplitBatchNorm2d, split_batch_norm
 from eqco.encoders.encoder import Encoder, backbone_named, feature_dim_of
+from eqco.encoders.foreign import fill, state_dict_in, unwrap
 from eqco.encoders.heads import linear_head, mlp_head, normalised_head
 from eqco.encoders.light import LightEncoder
 from eqco.encoders.momentum import update_momentum
+from eqco.encoders.pixels import Pixels
 from eqco.encoders.resnet import ResNet, Stem, resnet
 from eqco.encoders.timm_bridge import timm_encoder
 
 __all__ = [
+    "Architecture",
     "Encoder",
     "LightEncoder",
+    "Pixels",
     "ResNet",
     "SplitBatchNorm1d",
     "SplitBatchNorm2d",
     "Stem",
+    "architecture_of",
     "backbone_named",
     "feature_dim_of",
+    "fill",
     "linear_head",
     "mlp_head",
     "normalised_head",
     "resnet",
     "split_batch_norm",
+    "state_dict_in",
     "timm_encoder",
+    "unwrap",
     "update_momentum",
 ]

@@ -1,0 +1,267 @@
+"""One door for weights: runs, files of others, torchvision's own, and the two baselines."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from eqco.assembly.runs import encoder_of
+from eqco.encoders import (
+    Architecture,
+    Encoder,
+    Pixels,
+    Stem,
+    architecture_of,
+    feature_dim_of,
+    fill,
+    state_dict_in,
+    unwrap,
+)
+from eqco.recipes import Recipe
+from eqco.runtime.checkpoints import FORMAT, read_checkpoint
+from eqco.runtime.errors import InputError
+from eqco.runtime.run_directory import RunDirectory
+from eqco.runtime.tensor_files import read_tensor_file
+
+__all__ = ["Weights", "open_weights", "pixels", "random_like"]
+
+TORCHVISION = "torchvision:"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Weights:
+    """A frozen backbone, and what it is."""
+
+    name: str
+    """What to call it in a table."""
+    origin: str
+    """run, file, torchvision, random or pixels."""
+    backbone: nn.Module
+    """Images (N, 3, H, W) to features (N, feature_dim); in eval mode, nothing wants gradient."""
+    image_size: int
+    """The size of image it was trained on, or is best given."""
+    architecture: Architecture | None = None
+    """How to build the backbone anew; None: a module of the user's, or pixels."""
+    left_out: tuple[str, ...] = ()
+    """Parts of the file that are not the backbone, such as a head."""
+    encoder: Encoder | None = None
+    """Of a run: backbone and head."""
+    recipe: Recipe | None = None
+    """Of a run."""
+    step: int | None = None
+    """Of a run: the steps it was trained for."""
+
+    @property
+    def feature_dim(self) -> int:
+        """D, the size of the features."""
+        return feature_dim_of(self.backbone)
+
+
+def open_weights(
+    given: Path | str,
+    *,
+    backbone: nn.Module | str | None = None,
+    width: int = 1,
+    stem: Stem | None = None,
+    image_size: int | None = None,
+    seed: int = 0,
+) -> Weights:
+    """The frozen backbone that a path or a name stands for.
+
+    Args:
+        given: a run directory; a checkpoint of a run; a file of torch.save or safetensors with a
+            state dict of torchvision, timm, MoCo, SimSiam or alike; `torchvision:resnet50` for
+            torchvision's supervised weights; `random` for untrained ones; `pixels` for no encoder.
+        backbone: the network, by name or as a module with `feature_dim`; by default it is told
+            from the weights. `random` needs it.
+        width: of a ResNet that is named.
+        stem: of a ResNet that is named; None: imagenet.
+        image_size: pixels along each side; None: what it was trained on where that is known, else
+            224, or 32 for networks made for small images.
+        seed: of `random`.
+    """
+    name = os.fspath(given)
+    named = None
+    if isinstance(backbone, str):
+        named = Architecture(backbone, width, stem or "imagenet")
+    elif width != 1 or stem is not None:
+        raise InputError(f"width={width}, stem={stem} without a backbone by name. Give --backbone.")
+    module = backbone if isinstance(backbone, nn.Module) else None
+    if name == "pixels":
+        return pixels(32 if image_size is None else image_size)
+    if name == "random":
+        found = random_weights(named, module, seed)
+    elif name.startswith(TORCHVISION):
+        found = torchvision_weights(name)
+    else:
+        found = read_weights(Path(name).expanduser(), named, module)
+    if image_size is not None:
+        if image_size < 1:
+            raise InputError(f"image_size={image_size}; it must be 1 or more.")
+        found = replace(found, image_size=image_size)
+    return found
+
+
+def frozen(backbone: nn.Module) -> nn.Module:
+    """The backbone in eval mode, without gradient."""
+    return backbone.eval().requires_grad_(False)
+
+
+def pixels(image_size: int = 32) -> Weights:
+    """The pixels themselves as features: the reference below every encoder."""
+    backbone = frozen(Pixels(image_size))
+    return Weights(name="pixels", origin="pixels", backbone=backbone, image_size=image_size)
+
+
+def random_like(weights: Weights, seed: int = 0) -> Weights:
+    """An untrained encoder of the same architecture, for the same size of image."""
+    if weights.architecture is None:
+        raise InputError(
+            f"{weights.name} is not a network by name, so that no untrained one can be built "
+            f"like it. Open `random` with a backbone of your own."
+        )
+    found = random_weights(weights.architecture, None, seed)
+    return replace(found, image_size=weights.image_size)
+
+
+def random_weights(named: Architecture | None, module: nn.Module | None, seed: int) -> Weights:
+    """A network as it is before training."""
+    if named is None and module is None:
+        raise InputError("random weights of which network? Give --backbone, such as resnet18.")
+    backbone = module if named is None else named.build(seed)
+    assert backbone is not None
+    size = usual_size(named, backbone)
+    return Weights(
+        name="random",
+        origin="random",
+        backbone=frozen(backbone),
+        image_size=size,
+        architecture=named,
+    )
+
+
+def torchvision_weights(name: str) -> Weights:
+    """torchvision's supervised weights for ImageNet, first edition; downloaded once."""
+    import torchvision
+
+    model = name.removeprefix(TORCHVISION)
+    try:
+        edition = torchvision.models.get_model_weights(model)["IMAGENET1K_V1"]
+    except (ValueError, KeyError) as error:
+        raise InputError(
+            f"torchvision has no ImageNet weights for {model!r}; its ResNets are resnet18, "
+            f"resnet34, resnet50, resnet101 and resnet152."
+        ) from error
+    try:
+        state = edition.get_state_dict(check_hash=True, weights_only=True)
+    except OSError as error:
+        raise InputError(
+            f"{name} could not be downloaded ({error}). Go online, or download {edition.url} "
+            f"elsewhere and give the file."
+        ) from error
+    found = fitted(state, name, None, None)
+    return replace(found, origin="torchvision", name=f"{name} (supervised)")
+
+
+def read_weights(path: Path, named: Architecture | None, module: nn.Module | None) -> Weights:
+    """Weights from a run directory or a file."""
+    if not path.exists():
+        raise InputError(
+            f"there is no {path}. Give a run directory, a file of weights, torchvision:NAME, "
+            f"random or pixels."
+        )
+    if path.is_dir():
+        return run_weights(read_checkpoint(RunDirectory(path).last), path, named, module)
+    content, words = read_tensor_file(path)
+    if isinstance(content, Mapping) and content.get("format") == FORMAT:
+        return run_weights(content, path, named, module)
+    state = state_dict_in(content, str(path))
+    kept = kept_words(content, words)
+    if named is None and module is None and "backbone" in kept:
+        named = Architecture(
+            kept["backbone"],
+            int(kept["width"]),
+            "small" if kept["stem"] == "small" else "imagenet",
+        )
+    found = fitted(state, str(path), named, module)
+    return replace(found, image_size=int(kept["image_size"])) if "image_size" in kept else found
+
+
+def kept_words(content: Any, words: Mapping[str, str]) -> dict[str, str]:
+    """What a file that this project exported tells of itself; of other files nothing."""
+    inside = content.get("eqco") if isinstance(content, Mapping) else None
+    told = inside if isinstance(inside, Mapping) else words
+    asked = ("backbone", "width", "stem", "image_size")
+    if not all(isinstance(told.get(name), str) for name in asked):
+        return {}
+    return {name: told[name] for name in asked}
+
+
+def run_weights(
+    state: Mapping[str, Any], path: Path, named: Architecture | None, module: nn.Module | None
+) -> Weights:
+    """The query encoder's backbone, out of a checkpoint of a run."""
+    encoder, recipe = encoder_of(state, path, module)
+    settings = recipe.encoder
+    own = Architecture(settings.backbone, settings.width, settings.stem)
+    if named is not None and named != own:
+        raise InputError(f"{path} was trained with {own}, not {named}. Leave out --backbone.")
+    return Weights(
+        name=str(path),
+        origin="run",
+        backbone=frozen(encoder.backbone),
+        image_size=recipe.data.image_size,
+        architecture=own if module is None else None,
+        left_out=("head",),
+        encoder=encoder,
+        recipe=recipe,
+        step=int(state["step"]),
+    )
+
+
+def fitted(
+    state: Mapping[str, torch.Tensor],
+    file: str,
+    named: Architecture | None,
+    module: nn.Module | None,
+) -> Weights:
+    """A backbone filled with a state dict: the one that is named, or that the weights tell of."""
+    backbone = module if named is None else named.build()
+    unwrapped = unwrap(state, file, backbone)
+    if backbone is None:
+        named = architecture_of(unwrapped.weights)
+        if named is None:
+            names = ", ".join(list(state)[:4])
+            raise InputError(
+                f"{file} does not tell which network its weights belong to (it begins with "
+                f"{names}). Name it: --backbone resnet50, light or timm:NAME."
+            )
+        backbone = named.build()
+    called = str(named) if named is not None else type(backbone).__name__
+    told = architecture_of(unwrapped.weights)
+    remedy = "Name the network it was trained with: --backbone, for a ResNet with --width, --stem."
+    if told is not None and told != named:
+        remedy = f"It looks like {told}: leave out --backbone."
+    heads = fill(backbone, unwrapped.weights, file=file, called=called, remedy=remedy)
+    tops = dict.fromkeys(unwrapped.prefix + name.split(".")[0] for name in heads)
+    return Weights(
+        name=file,
+        origin="file",
+        backbone=frozen(backbone),
+        image_size=usual_size(named, backbone),
+        architecture=named,
+        left_out=(*tops, *unwrapped.others),
+    )
+
+
+def usual_size(named: Architecture | None, backbone: nn.Module) -> int:
+    """The image size a network is made for, where no file tells it."""
+    if named is not None and (named.name == "light" or named.stem == "small"):
+        return 32
+    config = getattr(backbone, "pretrained_cfg", None)  # timm's own knowledge
+    size = config.get("input_size") if isinstance(config, Mapping) else None
+    return int(size[-1]) if size else 224

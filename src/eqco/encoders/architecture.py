@@ -1,0 +1,80 @@
+"""Which network a state dict belongs to, told from the names and shapes in it."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from eqco.encoders.encoder import backbone_named
+from eqco.encoders.resnet import PLANS, Bottleneck, Stem
+
+__all__ = ["ANCHORS", "Architecture", "architecture_of"]
+
+# A name that every network of a family has once: of the ResNets, and of LightEncoder.
+ANCHORS = ("layer1.0.conv1.weight", "blocks.0.conv1.weight")
+# ResNets that timm has and this project has not, by the blocks of their stages.
+DEEPER = {(3, 4, 23, 3): "timm:resnet101", (3, 8, 36, 3): "timm:resnet152"}
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A backbone without its weights: the arguments of `backbone_named`."""
+
+    name: str
+    width: int = 1
+    stem: Stem = "imagenet"
+
+    def __str__(self) -> str:
+        wide = f" of width {self.width}" if self.width > 1 else ""
+        return self.name + wide + (" with the small stem" if self.stem == "small" else "")
+
+    def build(self, seed: int = 0) -> nn.Module:
+        """The backbone with fresh weights drawn from the seed; no other draw is moved by it."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return backbone_named(self.name, width=self.width, stem=self.stem)
+
+
+def architecture_of(weights: Mapping[str, Tensor]) -> Architecture | None:
+    """The network that these weights fill, or None where names and shapes do not tell.
+
+    Args:
+        weights: a state dict without prefixes; a classifier in it does no harm.
+
+    >>> str(architecture_of(Architecture("resnet18", stem="small").build().state_dict()))
+    'resnet18 with the small stem'
+    """
+    shapes = {name: tuple(value.shape) for name, value in weights.items()}
+    if shapes.get("stem.0.weight") == (64, 3, 4, 4) and "blocks.2.conv2.weight" in shapes:
+        return Architecture("light")
+    first, inner = shapes.get("conv1.weight", ()), shapes.get(ANCHORS[0], ())
+    if len(first) != 4 or len(inner) != 4 or first[0] % 64 or inner[0] != first[0]:
+        return None  # another family, or blocks of other proportions, as in Wide ResNet
+    bottleneck = "layer1.0.conv3.weight" in shapes
+    middle = shapes.get("layer1.0.conv2.weight", (0, 0))
+    if middle[:2] != (first[0], first[0]):
+        return None  # grouped, as in ResNeXt
+    width, stem = first[0] // 64, {7: "imagenet", 3: "small"}.get(first[2])
+    blocks = blocks_per_stage(weights)
+    for depth, (block, counts) in PLANS.items():
+        if counts == blocks and (block is Bottleneck) == bottleneck and stem is not None:
+            return Architecture(f"resnet{depth}", width, "small" if stem == "small" else "imagenet")
+    if bottleneck and blocks in DEEPER and (width, stem) == (1, "imagenet"):
+        return Architecture(DEEPER[blocks])
+    return None
+
+
+def blocks_per_stage(names: Mapping[str, Tensor]) -> tuple[int, ...]:
+    """How many blocks layer1 to layer4 have.
+
+    >>> blocks_per_stage(Architecture("resnet34").build().state_dict())
+    (3, 4, 6, 3)
+    """
+    stages: list[set[str]] = [set(), set(), set(), set()]
+    for name in names:
+        found = re.match(r"layer([1-4])\.(\d+)\.", name)
+        if found:
+            stages[int(found[1]) - 1].add(found[2])
+    return tuple(len(stage) for stage in stages)

@@ -1,0 +1,25 @@
+"""Pixels in place of features: what every encoder must beat."""
+
+from torch import Tensor, nn
+
+from eqco.runtime.errors import InputError
+
+__all__ = ["Pixels"]
+
+
+class Pixels(nn.Module):
+    """A backbone that does nothing: (N, 3, size, size) -> (N, 3·size²).
+
+    >>> Pixels(8).feature_dim
+    192
+    """
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        if size < 1:
+            raise InputError(f"pixels of image_size={size}; it must be 1 or more.")
+        self.feature_dim: int = 3 * size * size
+
+    def forward(self, images: Tensor) -> Tensor:
+        """The pixels of each image in a row."""
+        return images.flatten(1)
