@@ -31,7 +31,16 @@ COMMANDS: dict[str, str] = {
 }
 
 # What `pip install "eqco[train]"` brings; a missing one is answered with that line.
-TRAIN_PACKAGES = {"tyro", "rich", "matplotlib", "numpy", "PIL", "torchvision", "tensorboard"}
+TRAIN_PACKAGES = {
+    "tyro",
+    "rich",
+    "matplotlib",
+    "numpy",
+    "PIL",
+    "torchvision",
+    "tensorboard",
+    "sklearn",
+}
 
 
 def overview() -> str:
