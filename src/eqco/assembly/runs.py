@@ -16,7 +16,7 @@ from eqco.recipes import Recipe, recipe_from_dict, recipe_to_dict
 from eqco.runtime.checkpoints import read_checkpoint
 from eqco.runtime.errors import InputError
 from eqco.runtime.records import code_version, hardware
-from eqco.runtime.run_directory import RunDirectory, read_json, write_json
+from eqco.runtime.run_directory import RunDirectory, write_json
 from eqco.training.loop import Outcome, Parts, StepReport, run_training
 
 __all__ = ["encoder_of", "load", "resume", "train"]
@@ -77,7 +77,7 @@ def resume(
     checkpoint = path if path.suffix == ".pt" else None
     run = RunDirectory(path if checkpoint is None else path.parent.parent)
     recipe = recipe_from_dict(run.read_recipe())
-    began = read_json(run.environment)
+    began = run.read_environment()
     data = began["source"] if data is None else data
     if data is None:
         raise InputError(

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Sequence
 
 import eqco
+from eqco.cli.machine_errors import in_words
 from eqco.runtime.errors import InputError, MissingExtraError
 
 __all__ = ["COMMANDS", "main"]
@@ -90,6 +91,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return refuse(str(MissingExtraError(error.name or "", "train")))
     except OSError as error:  # a full disk, a read-only folder, a file where a folder should be
         return refuse(f"{error.strerror or error}: {error.filename or ''}".rstrip(": "))
+    except (MemoryError, RuntimeError) as error:
+        told = in_words(error)
+        if told is None:
+            raise
+        return refuse(told)
     except KeyboardInterrupt:
         print("eqco: stopped", file=sys.stderr)
         return 130

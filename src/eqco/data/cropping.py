@@ -9,10 +9,11 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from eqco.data.decoding import UnreadableImageError
+from eqco.data.decoding import MAX_PIXELS, UnreadableImageError
 from eqco.data.images import Images
 from eqco.data.parameters import fit_boxes
 from eqco.data.resize import resized_sides
+from eqco.runtime.errors import InputError
 
 __all__ = ["CentreCrops", "Cropped", "RandomCrops", "collate"]
 
@@ -43,8 +44,8 @@ class RandomCrops(Dataset):
             place = (number + shift) % len(self.images)
             try:
                 image = self.images.read(place)
-            except UnreadableImageError as error:
-                unreadable.append(error)
+            except InputError as error:
+                unreadable.append(named(error, self.images.name(place)))
                 continue
             boxes = fit_boxes(draws, image.height, image.width, self.aspect)
             crops = torch.stack([self.cut(image, box) for box in boxes.tolist()])
@@ -72,13 +73,26 @@ class CentreCrops(Dataset):
     def __getitem__(self, number: int) -> Cropped:
         try:
             image = self.images.read(number)
-        except UnreadableImageError as error:
-            return Cropped(torch.empty(0), number, (error,))
-        height, width = resized_sides(image.height, image.width, self.size)
+            height, width = resized_sides(image.height, image.width, self.size)
+            if height * width > MAX_PIXELS:
+                raise UnreadableImageError(
+                    self.images.name(number),
+                    f"it has {image.width} x {image.height} pixels, and would have {width} x "
+                    f"{height} with its shorter side made {min(height, width)}; cut it",
+                )
+        except InputError as error:
+            return Cropped(torch.empty(0), number, (named(error, self.images.name(number)),))
         image = image.resize((width, height), Image.Resampling.BILINEAR)
         left, top = round((width - self.size) / 2), round((height - self.size) / 2)
         image = image.crop((left, top, left + self.size, top + self.size))
         return Cropped(as_tensor(image)[None], number, ())
+
+
+def named(error: InputError, name: str) -> UnreadableImageError:
+    """A refusal as a value: exceptions lose their kind on the way out of a worker process."""
+    return (
+        error if isinstance(error, UnreadableImageError) else UnreadableImageError(name, f"{error}")
+    )
 
 
 def as_tensor(image: Image.Image) -> Tensor:

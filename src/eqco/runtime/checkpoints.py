@@ -4,20 +4,26 @@ import os
 import pickle
 import shutil
 import zipfile
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
+from torch import Tensor
 
 from eqco.runtime.errors import InputError
 
-__all__ = ["CheckpointError", "read_checkpoint", "write_checkpoint"]
+__all__ = ["CheckpointError", "clear_partial", "read_checkpoint", "write_checkpoint"]
 
 FORMAT = "eqco checkpoint 1"
 
 
 class CheckpointError(InputError):
     """A checkpoint cannot be used; says which, why and what would work."""
+
+
+class HarmfulCheckpointError(CheckpointError):
+    """A file that would have run code."""
 
 
 def write_checkpoint(path: Path, state: dict[str, Any], *, previous: Path | None = None) -> None:
@@ -28,11 +34,18 @@ def write_checkpoint(path: Path, state: dict[str, Any], *, previous: Path | None
         state: tensors, numbers, strings and containers of them.
         previous: where the file that stood at `path` is kept.
     """
+    spoiled = not_finite(state)
+    if spoiled is not None:
+        kept = f"{path} stays as it was" if path.exists() else "nothing was written"
+        raise CheckpointError(
+            f"{spoiled} is no longer finite: the training has diverged, and {kept}. Look for a "
+            f"learning rate that is too high or a warm-up that is too short."
+        )
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
         with open(partial, "wb") as file:
-            torch.save({"format": FORMAT, **state}, file)
+            save_to(file, {"format": FORMAT, **state})
             file.flush()
             os.fsync(file.fileno())
         if previous is not None and path.exists():
@@ -41,6 +54,40 @@ def write_checkpoint(path: Path, state: dict[str, Any], *, previous: Path | None
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
+
+
+def save_to(file: IO[bytes], state: dict[str, Any]) -> None:
+    """`torch.save`, where a full disk is the error of a full disk."""
+    try:
+        torch.save(state, file)
+    except RuntimeError as error:
+        # torch ends its archive all the same, and complains that the end is in the wrong place
+        if isinstance(error.__context__, OSError):
+            raise error.__context__ from error
+        raise
+
+
+def not_finite(state: Any, name: str = "") -> str | None:
+    """The name of the first tensor that holds NaN or infinity, if there is one.
+
+    >>> not_finite({"weights": {"a": torch.zeros(2), "b": torch.tensor([float("inf")])}})
+    'weights.b'
+    """
+    if isinstance(state, Tensor):
+        return None if bool(torch.isfinite(state).all()) else name
+    entries: Iterable[tuple[Any, Any]] = ()
+    if isinstance(state, Mapping):
+        entries = state.items()
+    elif isinstance(state, list | tuple):
+        entries = enumerate(state)
+    found = (not_finite(value, f"{name}.{key}" if name else str(key)) for key, value in entries)
+    return next((each for each in found if each is not None), None)
+
+
+def clear_partial(folder: Path) -> None:
+    """Remove what a writer that was killed left half written; only for who holds the folder."""
+    for partial in folder.glob("*.partial"):
+        partial.unlink(missing_ok=True)
 
 
 def keep_as(path: Path, previous: Path) -> None:
@@ -55,39 +102,47 @@ def keep_as(path: Path, previous: Path) -> None:
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
     """The state in a checkpoint; a missing, damaged or foreign file is an error that names it."""
+    try:
+        return read_verified(path)
+    except HarmfulCheckpointError:
+        raise
+    except CheckpointError as error:
+        raise CheckpointError(f"{error} {last_good(path)}") from error
+
+
+def read_verified(path: Path) -> dict[str, Any]:
+    """The state in a checkpoint whose every byte was checked."""
     if not path.is_file():
-        raise CheckpointError(f"there is no checkpoint at {path}.{last_good(path)}")
+        raise CheckpointError(f"there is no checkpoint at {path}.")
     try:
         with zipfile.ZipFile(path) as archive:
             broken = archive.testzip()
-    except (zipfile.BadZipFile, OSError, EOFError, NotImplementedError, RuntimeError) as error:
-        raise CheckpointError(
-            f"{path} is damaged or not a checkpoint ({error}).{last_good(path)}"
-        ) from error
+    # zipfile answers damage with almost any exception: BadZipFile, EOFError, struct.error, …
+    except Exception as error:
+        raise CheckpointError(f"{path} is damaged or not a checkpoint ({error}).") from error
     if broken is not None:
-        raise CheckpointError(f"{path} is damaged ({broken}).{last_good(path)}")
+        raise CheckpointError(f"{path} is damaged ({broken}).")
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        raise CheckpointError(
+        raise HarmfulCheckpointError(
             f"{path} holds more than tensors and numbers and could run code when loaded; "
             f"it was refused and nothing of it was run."
         ) from error
-    except (RuntimeError, EOFError, KeyError, ValueError) as error:
-        raise CheckpointError(f"{path} is damaged ({error}).{last_good(path)}") from error
+    except Exception as error:  # so does torch
+        raise CheckpointError(f"{path} is damaged ({error}).") from error
     if not isinstance(state, dict) or state.get("format") != FORMAT:
-        raise CheckpointError(f"{path} is not a checkpoint of this project.{last_good(path)}")
+        raise CheckpointError(f"{path} is not a checkpoint of this project.")
     return state
 
 
 def last_good(path: Path) -> str:
-    """A sentence that names the newest other checkpoint beside a bad one, if there is any."""
-    others = [
-        other
-        for other in path.parent.glob("*.pt")
-        if other != path and other.is_file() and zipfile.is_zipfile(other)
-    ]
-    if not others:
-        return " There is no other checkpoint beside it."
-    newest = max(others, key=lambda other: other.stat().st_mtime)
-    return f" The last good one is {newest}: resume from that."
+    """A sentence that names the newest whole checkpoint beside a bad one, if there is any."""
+    others = [other for other in path.parent.glob("*.pt") if other != path and other.is_file()]
+    for other in sorted(others, key=lambda other: other.stat().st_mtime, reverse=True):
+        try:
+            read_verified(other)
+        except CheckpointError:
+            continue
+        return f"The last good one is {other}: resume from that."
+    return "There is no other checkpoint beside it that is whole."

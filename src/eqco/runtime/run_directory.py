@@ -9,7 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from eqco.runtime.checkpoints import CheckpointError, read_checkpoint, write_checkpoint
+from eqco.runtime.checkpoints import (
+    CheckpointError,
+    clear_partial,
+    read_checkpoint,
+    write_checkpoint,
+)
 from eqco.runtime.errors import InputError
 
 __all__ = ["RunDirectory"]
@@ -43,15 +48,21 @@ class RunDirectory:
                 f"{self.path} holds a run already. Continue it with --resume {self.path}, or "
                 f"choose another --out."
             )
-        self.checkpoints.mkdir(parents=True, exist_ok=True)
-        write_json(self.recipe, recipe)
-        write_json(self.environment, environment)
+        with self.writing(self.path):
+            self.checkpoints.mkdir(parents=True, exist_ok=True)
+            write_json(self.recipe, recipe)
+            write_json(self.environment, environment)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the folder: a second trainer on it is refused."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        with open(self.path / "lock", "a+") as file:
+        """Hold the folder: a second trainer on it is refused.
+
+        What a trainer that was killed left half written is removed.
+        """
+        with self.writing(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            file = open(self.path / "lock", "a+")  # noqa: SIM115
+        with file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
@@ -61,17 +72,38 @@ class RunDirectory:
                     f"{self.path} is in use by another trainer (process {owner}). Wait for it, "
                     f"stop it, or choose another --out."
                 ) from error
-            file.truncate(0)
-            file.write(str(os.getpid()))
-            file.flush()
+            # a worker process would inherit the lock, and hold it when the trainer was killed
+            os.register_at_fork(after_in_child=file.close)
+            with self.writing(self.path):
+                file.truncate(0)
+                file.write(str(os.getpid()))
+                file.flush()
+                clear_partial(self.path)
+                clear_partial(self.checkpoints)
             yield
+
+    @contextmanager
+    def writing(self, path: Path) -> Iterator[None]:
+        """A full disk, or a folder that must not be written: say so, and what is kept."""
+        try:
+            yield
+        except OSError as error:
+            remedy = "or choose another --out. Nothing was saved before."
+            if self.last.exists():
+                remedy = f"then go on with --resume {self.path}. {self.last} is kept as it was."
+            raise InputError(
+                f"{path} cannot be written ({error.strerror or error}). Free space there or make "
+                f"it writable, {remedy}"
+            ) from error
 
     def save(self, state: dict[str, Any], *, keep: bool) -> Path:
         """Write the last checkpoint, keeping the one before; with `keep`, one for good as well."""
-        write_checkpoint(self.last, state, previous=self.previous)
+        with self.writing(self.last):
+            write_checkpoint(self.last, state, previous=self.previous)
         if keep:
             kept = self.checkpoints / f"step-{state['step']:08d}.pt"
-            write_checkpoint(kept, state)
+            with self.writing(kept):
+                write_checkpoint(kept, state)
         return self.last
 
     def read_recipe(self) -> dict[str, Any]:
@@ -79,12 +111,26 @@ class RunDirectory:
         recipe: dict[str, Any] = read_json(self.recipe)
         return recipe
 
+    def read_environment(self) -> dict[str, Any]:
+        """What the run met when it began."""
+        # a run of before folders could be taken without classes had them
+        met: dict[str, Any] = {"unlabelled": False, **read_object(self.environment)}
+        for key in ("source", "data", "images"):
+            if key not in met:
+                raise InputError(
+                    f"{self.environment} does not say {key!r}, which a run needs to go on; it was "
+                    f"changed, or written by another version. Restore it, or start a new run with "
+                    f"--recipe {self.recipe}."
+                )
+        return met
+
     def load(self, recipe: dict[str, Any], checkpoint: Path | None = None) -> dict[str, Any]:
         """The state to go on from; a checkpoint of another recipe is refused."""
         path = checkpoint or self.last
         state = read_checkpoint(path)
-        if state["recipe"] != recipe:
-            differing = ", ".join(differences(state["recipe"], recipe)) or "its settings"
+        theirs = state.get("recipe")
+        if theirs != recipe:
+            differing = ", ".join(filter(None, differences(theirs, recipe))) or "its settings"
             raise CheckpointError(
                 f"{path} was written by another recipe than this run's ({differing} differ). "
                 f"Resume with the old recipe, or choose another --out."
@@ -97,28 +143,39 @@ class RunDirectory:
             name: str(value) if isinstance(value, float) and not math.isfinite(value) else value
             for name, value in values.items()
         }
-        with open(self.metrics, "a") as file:
+        with self.writing(self.metrics), open(self.metrics, "a") as file:
             file.write(json.dumps(plain, allow_nan=False) + "\n")
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """All lines of metrics."""
         if not self.metrics.exists():
             return []
-        return [json.loads(line) for line in self.metrics.read_text().splitlines()]
+        return [self.parsed(line) for line in self.metrics.read_text().splitlines()]
+
+    def parsed(self, line: str) -> dict[str, Any]:
+        """One line of metrics; a damaged one is an error that shows it."""
+        try:
+            values = json.loads(line)
+            if isinstance(values, dict) and isinstance(values.get("step"), int):
+                return values
+        except (ValueError, RecursionError):
+            pass
+        raise InputError(f"{self.metrics} is damaged at {line[:40]!r}; remove that line.")
 
     def forget_metrics_after(self, step: int) -> None:
         """Drop the lines that a run stopped after its checkpoint had written; they come anew."""
-        lines = [line for line in whole_lines(self.metrics) if json.loads(line)["step"] <= step]
+        lines = [line for line in whole_lines(self.metrics) if self.parsed(line)["step"] <= step]
         partial = self.metrics.with_suffix(".partial")
-        partial.write_text("".join(line + "\n" for line in lines))
-        os.replace(partial, self.metrics)
+        with self.writing(self.metrics):
+            partial.write_text("".join(line + "\n" for line in lines))
+            os.replace(partial, self.metrics)
 
 
 def whole_lines(path: Path) -> list[str]:
     """The lines of a file that end; a last one cut off by a stop is not one."""
     if not path.exists():
         return []
-    return path.read_text().split("\n")[:-1]
+    return path.read_text(errors="replace").split("\n")[:-1]
 
 
 def write_json(path: Path, values: Any) -> None:
@@ -134,8 +191,16 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text())
     except FileNotFoundError as error:
         raise InputError(f"there is no {path}; is {path.parent} a run directory?") from error
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # no JSON, no UTF-8, a number without end
         raise InputError(f"{path} is damaged ({error}).") from error
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Read JSON that must be an object."""
+    values = read_json(path)
+    if not isinstance(values, dict):
+        raise InputError(f"{path} is damaged (it holds no names).")
+    return values
 
 
 def differences(old: Any, new: Any, name: str = "") -> list[str]:
