@@ -1,11 +1,13 @@
 """Recipe -> objects: the only room that sees both sides."""
 
+import inspect
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import torch
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 from eqco.contrast import KeyQueue, Objective
 from eqco.data import Source, TwoViewLoader, find_pipeline
@@ -17,17 +19,19 @@ from eqco.encoders import (
     mlp_head,
     normalised_head,
     split_batch_norm,
+    sync_batch_norm,
 )
 from eqco.evaluation import extract_features, knn_accuracy
 from eqco.methods import Method, MoCo, SimCLR, SiMo
 from eqco.recipes import Recipe
+from eqco.runtime import processes
 from eqco.runtime.errors import InputError
 from eqco.theory import scaled_learning_rate
 from eqco.training.loop import Parts, Rhythm
 from eqco.training.optimisers import LARS, sgd
 from eqco.training.schedules import learning_rate_factor
 
-__all__ = ["build_encoder", "build_parts", "rate_at"]
+__all__ = ["build_encoder", "build_parts", "check_processes", "rate_at"]
 
 HEADS: dict[str, Callable[..., nn.Module]] = {
     "normalised": normalised_head,
@@ -44,10 +48,19 @@ def build_encoder(recipe: Recipe, backbone: nn.Module | None = None) -> Encoder:
         if backbone is None:
             backbone = backbone_named(settings.backbone, width=settings.width, stem=settings.stem)
         head = HEADS[settings.head](feature_dim_of(backbone), settings.embedding_dim)
-    encoder = Encoder(backbone, head)
-    if settings.bn_groups > 1:
-        split_batch_norm(encoder, settings.bn_groups)
-    return encoder
+    return Encoder(backbone, head)
+
+
+def with_batch_norm(encoder: Encoder, recipe: Recipe, device: torch.device) -> Encoder:
+    """The encoder with the recipe's batch norm over the processes that there are.
+
+    Shuffling BN keeps its number of groups: each process has its share of them.
+    """
+    settings, count = recipe.encoder, processes.world_size()
+    if settings.batch_norm == "sync":
+        return encoder if count == 1 else sync_batch_norm(encoder, device)
+    groups = settings.bn_groups // count
+    return split_batch_norm(encoder, groups) if groups > 1 else encoder
 
 
 def build_method(recipe: Recipe, encoder: Encoder) -> Method:
@@ -90,21 +103,27 @@ def build_parts(
 ) -> Parts:
     """Everything the training loop drives; images it has to skip are named in a file."""
     split = source["unlabelled"] if "unlabelled" in source else source["train"]
+    device = torch.device(device)
     check_device(device)
+    check_processes(recipe, processes.world_size())
     loader = TwoViewLoader(
         split,
         find_pipeline(recipe.data.pipeline),
         size=recipe.data.image_size,
         num_queries=recipe.training.num_queries,
         seed=recipe.training.seed,
+        rank=processes.rank(),
+        world_size=processes.world_size(),
+        parts=recipe.training.accumulate,
         workers=recipe.data.workers,
-        device=torch.device(device),
+        device=device,
         on_unreadable=recipe.data.on_unreadable,
         unreadable_list=unreadable_list,
     )
     check_memory(recipe, loader.steps_per_epoch)
     encoder = build_encoder(recipe, backbone)
     check_images_fit(encoder, recipe)
+    encoder = with_batch_norm(encoder, recipe, device)
     method = build_method(recipe, encoder).to(device)
     if recipe.training.channels_last:
         method = method.to(memory_format=torch.channels_last)
@@ -115,6 +134,7 @@ def build_parts(
     rhythm = build_rhythm(recipe, loader.steps_per_epoch)
     return Parts(
         method=method,
+        distributed=averaging(method, device) if processes.world_size() > 1 else None,
         objective=Objective(temperature=recipe.objective.temperature, alpha=recipe.objective.alpha),
         loader=loader,
         optimiser=build_optimiser(recipe, method.encoder),
@@ -127,6 +147,17 @@ def build_parts(
     )
 
 
+def averaging(method: Method, device: torch.device) -> DistributedDataParallel:
+    """The method with gradients averaged over processes, from the first one's weights.
+
+    Statistics are not copied between processes: batch norm is synchronised, or meant to differ.
+    """
+    where = [device] if device.type == "cuda" else None
+    known = inspect.signature(DistributedDataParallel).parameters
+    copying = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
+    return DistributedDataParallel(method, device_ids=where, **{copying: False})
+
+
 def check_device(device: torch.device | str) -> None:
     """Refuse a device that this machine does not have."""
     try:
@@ -134,6 +165,25 @@ def check_device(device: torch.device | str) -> None:
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
         raise InputError(f"--device {device} cannot be used here: {reason}") from error
+
+
+def check_processes(recipe: Recipe, count: int) -> None:
+    """Refuse a number of processes that cannot share the batch, or its groups of batch norm."""
+    if count < 1:
+        raise InputError(f"--processes {count}; it must be at least 1.")
+    part, groups = recipe.part_size, recipe.encoder.bn_groups
+    if part % count:
+        raise InputError(
+            f"training.num_queries={recipe.training.num_queries} over training.accumulate="
+            f"{recipe.training.accumulate} makes parts of {part}, which {count} processes cannot "
+            f"share equally. Choose a multiple of {count}."
+        )
+    if recipe.encoder.batch_norm == "shuffling" and groups % count:
+        raise InputError(
+            f"encoder.bn_groups={groups} with {count} processes: shuffling BN normalises at least "
+            f"one group in each. Choose a multiple of {count}, or a number of processes that "
+            f"divides {groups}."
+        )
 
 
 def check_images_fit(encoder: Encoder, recipe: Recipe) -> None:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from eqco.data import Source, open_source, write_unreadable
 from eqco.data.opening import NAMES
 from eqco.encoders import Encoder
 from eqco.recipes import Recipe, recipe_from_dict, recipe_to_dict
+from eqco.runtime import processes
 from eqco.runtime.checkpoints import read_checkpoint
 from eqco.runtime.errors import InputError
 from eqco.runtime.records import code_version, hardware
@@ -30,9 +32,12 @@ def train(
     unlabelled: bool = False,
     encoder: nn.Module | None = None,
     device: torch.device | str = "cpu",
+    timeout: float = 600.0,
     show: Callable[[StepReport], None] = lambda report: None,
 ) -> Outcome:
     """Train an encoder from the beginning and leave everything in the folder `out`.
+
+    Under torchrun all its processes train together, as one process would with the same recipe.
 
     Args:
         recipe: what to do; `eqco.named_recipe` has the published ones.
@@ -40,17 +45,19 @@ def train(
         out: the run directory, which must not hold a run.
         unlabelled: of a folder, take all images without classes.
         encoder: a backbone of your own, with `feature_dim`; else the recipe's.
-        device: where to train.
+        device: where to train; under torchrun `cuda` is each process's own.
+        timeout: seconds that a process waits for the others before it names the missing ones.
         show: gets a report at every line of metrics.
     """
     source = opened(data, recipe, unlabelled)
     run = RunDirectory(Path(out))
-    with run.locked():
-        listed = run.path / "unreadable.txt"
-        parts = build_parts(recipe, source, backbone=encoder, device=device, unreadable_list=listed)
-        met = {**environment(data, source, parts, device), "unlabelled": unlabelled}
-        run.start(recipe_to_dict(recipe), met)
-        write_unreadable(listed, source.unreadable)
+    with processes.joined(device, timeout=timeout) as own, held(run):
+        listed = unreadable_list(run)
+        parts = build_parts(recipe, source, backbone=encoder, device=own, unreadable_list=listed)
+        if processes.is_writer():
+            met = {**environment(data, source, parts, own), "unlabelled": unlabelled}
+            run.start(recipe_to_dict(recipe), met)
+            write_unreadable(listed, source.unreadable)
         return finish(parts, run, recipe, None, show)
 
 
@@ -60,17 +67,21 @@ def resume(
     *,
     encoder: nn.Module | None = None,
     device: torch.device | str = "cpu",
+    timeout: float = 600.0,
     show: Callable[[StepReport], None] = lambda report: None,
 ) -> Outcome:
     """Go on with a run from its last checkpoint, or from the checkpoint file given.
 
-    The end is the same, to the bit on one machine, as if the run had never stopped.
+    The end is the same, to the bit on one machine, as if the run had never stopped; on another
+    number of processes, to rounding (layers that draw at random themselves, as dropout does, draw
+    otherwise).
 
     Args:
         path: the run directory, or one of its checkpoint files.
         data: as for `train`; None: what the run was started with, by name or path.
         encoder: the backbone that was given to `train`, if one was.
         device: where to train.
+        timeout: as for `train`.
         show: gets a report at every line of metrics.
     """
     path = Path(path).resolve()
@@ -84,14 +95,10 @@ def resume(
             f"{run.path} was trained on a Dataset given in Python; give the same to resume it."
         )
     source = opened(data, recipe, began["unlabelled"])
-    with run.locked():
+    with processes.joined(device, timeout=timeout) as own, held(run):
         state = run.load(recipe_to_dict(recipe), checkpoint)
         parts = build_parts(
-            recipe,
-            source,
-            backbone=encoder,
-            device=device,
-            unreadable_list=run.path / "unreadable.txt",
+            recipe, source, backbone=encoder, device=own, unreadable_list=unreadable_list(run)
         )
         images = len(parts.loader.steps.split)
         if images != began["images"]:
@@ -100,6 +107,17 @@ def resume(
                 f"{source.name} has {images} now. Resume it on the same images."
             )
         return finish(parts, run, recipe, state, show)
+
+
+def held(run: RunDirectory) -> AbstractContextManager[None]:
+    """The run directory in the hands of the process that writes; the others only read."""
+    return run.locked() if processes.is_writer() else nullcontext()
+
+
+def unreadable_list(run: RunDirectory) -> Path:
+    """Where a process lists the images that it cannot read: a file for each process."""
+    number = processes.rank()
+    return run.path / (f"unreadable-{number}.txt" if number else "unreadable.txt")
 
 
 def opened(data: Any, recipe: Recipe, unlabelled: bool) -> Source:
@@ -120,7 +138,7 @@ def finish(
     """Run the loop, and write the result when training is complete."""
     start = time.perf_counter()
     outcome = run_training(parts, run, recipe_to_dict(recipe), state=state, show=show)
-    if outcome.stopped_by is None:
+    if outcome.stopped_by is None and processes.is_writer():
         write_json(
             run.result,
             {
@@ -148,6 +166,7 @@ def environment(
         "steps_per_epoch": parts.loader.steps_per_epoch,
         "parameters": sum(p.numel() for p in parts.method.encoder.parameters()),
         "device": str(device),
+        "processes": processes.world_size(),
         "code": code_version(),
         "hardware": hardware(),
     }

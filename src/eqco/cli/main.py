@@ -10,6 +10,7 @@ import difflib
 import importlib
 import inspect
 import io
+import os
 import sys
 from collections.abc import Sequence
 
@@ -121,8 +122,10 @@ def help_text(docstring: str) -> str:
 
 
 def refuse(message: str) -> int:
-    """Say on standard error why nothing was done."""
-    print(f"eqco: {message}", file=sys.stderr)
+    """Say on standard error why nothing was done, and in which of several processes."""
+    several = int(os.environ.get("WORLD_SIZE", "1")) > 1
+    who = f"eqco (rank {os.environ.get('RANK', '?')})" if several else "eqco"
+    print(f"{who}: {message}", file=sys.stderr)
     return 2
 
 

@@ -2,16 +2,19 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from contextlib import nullcontext
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated
 
 import torch
 import tyro
 
-from eqco.assembly import resume, train
+from eqco.assembly import check_processes, resume, train
 from eqco.cli.display import training_display
-from eqco.recipes import RECIPES, Recipe, named_recipe, read_recipe
+from eqco.cli.launch import launch
+from eqco.recipes import RECIPES, Recipe, named_recipe, read_recipe, recipe_from_dict
+from eqco.runtime import processes
 from eqco.runtime.errors import InputError
 from eqco.runtime.run_directory import RunDirectory
 from eqco.training.loop import Outcome
@@ -22,7 +25,9 @@ Examples:
     eqco train --profile demo
     eqco train photos/ --recipe simo --profile desk --negatives.count 16
     eqco train cifar10 --recipe mocov2 --profile desk --objective.alpha 65536
-    eqco train --resume runs/simo"""
+    eqco train --resume runs/simo
+    eqco train photos/ --processes 2
+    torchrun --nproc-per-node 8 --max-restarts 3 -m eqco train photos/ --profile paper"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +49,15 @@ class Options(Recipe):
     """A run directory or checkpoint to go on with; all settings come from it."""
     device: str = "cuda" if torch.cuda.is_available() else "cpu"
     """Where to train."""
+    processes: int = 1
+    """How many processes of this machine train together; under torchrun leave it out."""
+    restarts: int = 0
+    """With --processes: how often they are started again, from the last checkpoint, when one is
+    lost."""
+    timeout: float = 600.0
+    """Seconds that a process waits for the others before it names the missing ones."""
+    arguments: tyro.conf.Suppress[tuple[str, ...]] = ()
+    """As they were given, for the other processes."""
 
     def __post_init__(self) -> None:
         """Nothing is checked while parsing: `run` makes the recipe, which checks itself."""
@@ -61,14 +75,18 @@ def parse(arguments: Sequence[str]) -> Options:
         recipe = read_recipe(Path(name))
     settings = {entry.name: getattr(recipe, entry.name) for entry in fields(Recipe)}
     defaults = Options(recipe=name, profile=profile, **settings)
-    return tyro.cli(
+    options = tyro.cli(
         Options, args=list(arguments), default=defaults, prog="eqco train", description=DESCRIPTION
     )
+    return replace(options, arguments=tuple(arguments))
 
 
 def refuse_changes(arguments: Sequence[str]) -> None:
     """A resumed run keeps its recipe: any setting beside --resume is refused by name."""
-    allowed = ("--resume", "--device", "--out", "--help")
+    allowed = (
+        *("--resume", "--device", "--out", "--help"),
+        *("--processes", "--restarts", "--timeout"),
+    )
     for argument in arguments:
         flag = argument.split("=")[0]
         if flag.startswith("--") and flag not in allowed:
@@ -96,33 +114,85 @@ def run(options: Options) -> None:
             f"stays in its own directory. Leave out --out."
         )
     recipe = Recipe(**{entry.name: getattr(options, entry.name) for entry in fields(Recipe)})
-    with training_display(sys.stdout) as show:
-        if options.resume is not None:
-            place = options.resume.resolve()
-            place = place.parent.parent if place.suffix == ".pt" else place
-            data = options.source or None
-            outcome = resume(options.resume, data, device=options.device, show=show)
+    checkpoint = options.resume
+    if checkpoint is not None:
+        place = checkpoint.resolve()
+        place = place.parent.parent if place.suffix == ".pt" else place
+        recipe = recipe_from_dict(RunDirectory(place).read_recipe())
+    else:
+        place = options.out or Path("runs") / Path(options.recipe).stem
+    if options.processes != 1:
+        check_processes(recipe, options.processes)
+        given = without(options.arguments, ("--processes", "--restarts"))
+        launch(["train", *given], count=options.processes, restarts=options.restarts)
+        return
+    speaks = not (processes.launched() and processes.environment_rank() > 0)
+    if checkpoint is None and restarted(place, recipe):
+        checkpoint = place
+        if speaks:
+            print(f"started again after a process was lost: going on from {place}")
+    with training_display(sys.stdout) if speaks else nullcontext(lambda report: None) as show:
+        if checkpoint is not None:
+            outcome = resume(
+                checkpoint,
+                options.source or None,
+                device=options.device,
+                timeout=options.timeout,
+                show=show,
+            )
         else:
-            place = options.out or Path("runs") / Path(options.recipe).stem
-            data = options.source or "groceries"
             outcome = train(
                 recipe,
-                data,
+                options.source or "groceries",
                 out=place,
                 unlabelled=options.unlabelled,
                 device=options.device,
+                timeout=options.timeout,
                 show=show,
             )
-    conclude(outcome, place)
+    conclude(outcome, place, speaks)
 
 
-def conclude(outcome: Outcome, place: Path) -> None:
+def without(arguments: Sequence[str], flags: Sequence[str]) -> list[str]:
+    """The arguments less some flags and their values.
+
+    >>> without(["photos", "--processes", "2", "--restarts=1"], ("--processes", "--restarts"))
+    ['photos']
+    """
+    kept, skip = [], False
+    for argument in arguments:
+        if skip:
+            skip = False
+        elif argument in flags:
+            skip = True
+        elif argument.split("=")[0] not in flags:
+            kept.append(argument)
+    return kept
+
+
+def restarted(place: Path, recipe: Recipe) -> bool:
+    """Whether torchrun has started this command again, and its run can go on.
+
+    A run of another recipe in the same place is no reason to go on: it is refused like any.
+    """
+    run_files = RunDirectory(place)
+    if not (processes.launched() and processes.restarts() and run_files.last.exists()):
+        return False
+    return recipe_from_dict(run_files.read_recipe()) == recipe
+
+
+def conclude(outcome: Outcome, place: Path, speaks: bool) -> None:
     """Say how it ended, and what to do next."""
     run_files = RunDirectory(place)
     if outcome.stopped_by is not None:
-        print(f"stopped by {outcome.stopped_by} after step {outcome.step}; saved {run_files.last}")
-        print(f"go on with: eqco train --resume {place}")
+        if speaks:
+            print(
+                f"stopped by {outcome.stopped_by} after step {outcome.step}; saved {run_files.last}"
+            )
+            print(f"go on with: eqco train --resume {place}")
         raise SystemExit(130 if outcome.stopped_by == "SIGINT" else 143)
+    if not speaks:
+        return
     print(f"trained for {outcome.step} steps: {place}")
     for name, value in outcome.probe.items():
         print(f"  {name}: {100 * value:.1f} %")

@@ -41,6 +41,7 @@ class StepLoader:
         seed: int,
         rank: int = 0,
         world_size: int = 1,
+        parts: int = 1,
         workers: int = 0,
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
@@ -57,7 +58,9 @@ class StepLoader:
             size: side of a view.
             seed: of order and views.
             rank: this process.
-            world_size: number of processes; must divide `num_queries`.
+            world_size: number of processes.
+            parts: parts that a batch is computed in, one after the other; part by part a process
+                takes its share. `world_size · parts` must divide `num_queries`.
             workers: processes that decode and crop, for images on disk.
             device: where views are made.
             dtype: of the views.
@@ -70,10 +73,11 @@ class StepLoader:
                 f"num_queries={num_queries}, but the split {split.name!r} has {len(split)} images; "
                 f"lower num_queries to at most {len(split)}."
             )
-        if num_queries % world_size:
+        if num_queries % (world_size * parts):
+            cut = f" in {parts} parts each" if parts > 1 else ""
             raise InputError(
-                f"num_queries={num_queries} cannot be shared by {world_size} processes; "
-                f"use a multiple of {world_size}."
+                f"num_queries={num_queries} cannot be shared by {world_size} processes{cut}; "
+                f"use a multiple of {world_size * parts}."
             )
         self.split = split
         self.pipeline = pipeline
@@ -86,8 +90,7 @@ class StepLoader:
         self.skip = on_unreadable == "skip"
         self.unreadable_list = unreadable_list
         self.unreadable: dict[str, UnreadableImageError] = {}
-        own = num_queries // world_size
-        self.rows = slice(rank * own, (rank + 1) * own)
+        self.rows = torch.arange(num_queries).view(parts, world_size, -1)[:, rank].flatten()
         self.pixels: Tensor | None = None
         if isinstance(split.images, MemoryImages):
             self.pixels = split.images.pixels.to(self.device)

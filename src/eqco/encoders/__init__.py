@@ -9,6 +9,12 @@ from eqco.encoders.light import LightEncoder
 from eqco.encoders.momentum import update_momentum
 from eqco.encoders.pixels import Pixels
 from eqco.encoders.resnet import ResNet, Stem, resnet
+from eqco.encoders.sync_batch_norm import (
+    SyncBatchNorm1d,
+    SyncBatchNorm2d,
+    average_running_statistics,
+    sync_batch_norm,
+)
 from eqco.encoders.timm_bridge import timm_encoder
 
 __all__ = [
@@ -20,7 +26,10 @@ __all__ = [
     "SplitBatchNorm1d",
     "SplitBatchNorm2d",
     "Stem",
+    "SyncBatchNorm1d",
+    "SyncBatchNorm2d",
     "architecture_of",
+    "average_running_statistics",
     "backbone_named",
     "feature_dim_of",
     "fill",
@@ -30,6 +39,7 @@ __all__ = [
     "resnet",
     "split_batch_norm",
     "state_dict_in",
+    "sync_batch_norm",
     "timm_encoder",
     "unwrap",
     "update_momentum",

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from eqco.contrast import Contrast, Negatives, in_batch_negatives, sampled_negatives
 from eqco.data import Views
 from eqco.encoders import Encoder
+from eqco.runtime import processes
 from eqco.runtime.seeds import generator_for
 
 __all__ = ["KeyEncoder", "Method", "StepOutput", "batch_negatives"]
@@ -19,7 +20,10 @@ __all__ = ["KeyEncoder", "Method", "StepOutput", "batch_negatives"]
 
 @dataclass(frozen=True)
 class StepOutput:
-    """What a method made of one batch: contrasts, and keys to remember after the step, (M, D)."""
+    """What a method made of one batch: contrasts, and keys to remember after the step, (M, D).
+
+    Queries and positives are this process's, negatives and keys to remember those of all processes.
+    """
 
     contrasts: Sequence[Contrast]
     fresh_keys: Tensor | None = None
@@ -64,12 +68,13 @@ class KeyEncoder(nn.Module):
 
     @torch.no_grad()
     def forward(self, images: Tensor, step: int) -> Tensor:
-        """Unit keys of the images, in their order, without gradient, (N, D)."""
+        """Unit keys of all processes' images, in their order, without gradient, (N, D)."""
         if not self.shuffle:
-            return self.unit_keys(images)
+            return processes.gather(self.unit_keys(images))
+        images = processes.gather(images)
         order = torch.randperm(len(images), generator=generator_for("shuffle", self.seed, step))
         order = order.to(images.device)
-        keys = self.unit_keys(images[order])
+        keys = processes.gather(self.unit_keys(images[order[processes.own_rows(len(order))]]))
         return torch.empty_like(keys).index_copy_(0, order, keys)
 
     def unit_keys(self, images: Tensor) -> Tensor:
@@ -84,14 +89,14 @@ def batch_negatives(
     """The other instances of the batch, all of them or `count` drawn for each query.
 
     Args:
-        views: keys of one or both views, each (N, D).
+        views: keys of one or both views of all processes, each (N, D).
         count: K; None: all that the batch offers.
         shared: one draw for all queries.
         seed: the run's seed.
         draw: which draw this is: the step, or two for each step where there are two contrasts.
     """
     num_queries = len(views[0])
-    index = torch.arange(num_queries, device=views[0].device)
+    index = torch.arange(num_queries, device=views[0].device)[processes.own_rows(num_queries)]
     pool = in_batch_negatives(*views, index=index)
     if count is None:
         return pool

@@ -6,6 +6,7 @@ from eqco.contrast import Contrast, KeyQueue
 from eqco.data import Views
 from eqco.encoders import Encoder, update_momentum
 from eqco.methods.base import KeyEncoder, Method, StepOutput
+from eqco.runtime import processes
 
 __all__ = ["MoCo"]
 
@@ -43,7 +44,8 @@ class MoCo(Method):
         """One contrast: queries against their keys and the memory."""
         queries = self.encoder(views.first)
         keys = self.key_encoder(views.second, step)
-        return StepOutput([Contrast(queries, keys, self.queue.negatives())], keys)
+        positives = keys[processes.own_rows(len(keys))]
+        return StepOutput([Contrast(queries, positives, self.queue.negatives())], keys)
 
     def after_step(self, fresh_keys: Tensor | None) -> None:
         """Move the key encoder, then remember the keys: never before the loss."""

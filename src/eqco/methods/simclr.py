@@ -6,6 +6,7 @@ from eqco.contrast import Contrast
 from eqco.data import Views
 from eqco.encoders import Encoder
 from eqco.methods.base import Method, StepOutput, batch_negatives
+from eqco.runtime import processes
 
 __all__ = ["SimCLR"]
 
@@ -41,11 +42,14 @@ class SimCLR(Method):
     def forward(self, views: Views, step: int) -> StepOutput:
         """Two contrasts of equal weight; the margin applies in both directions."""
         first, second = self.encoder(views.first), self.encoder(views.second)
+        # keys carry gradient, so that they are gathered with it
+        keys = [processes.gather_with_gradient(view) for view in (first, second)]
         contrasts = []
         for direction, (queries, positives) in enumerate(((first, second), (second, first))):
-            keys = (positives, queries) if self.both_views else (positives,)
+            answers, asked = keys[1 - direction], keys[direction]
+            pool = (answers, asked) if self.both_views else (answers,)
             negatives = batch_negatives(
-                *keys,
+                *pool,
                 count=self.num_negatives,
                 shared=self.shared,
                 seed=self.seed,

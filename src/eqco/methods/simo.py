@@ -6,6 +6,7 @@ from eqco.contrast import Contrast, KeyQueue, combine_negatives
 from eqco.data import Views
 from eqco.encoders import Encoder, update_momentum
 from eqco.methods.base import KeyEncoder, Method, StepOutput, batch_negatives
+from eqco.runtime import processes
 
 __all__ = ["SiMo"]
 
@@ -50,13 +51,14 @@ class SiMo(Method):
         """One contrast: queries of the first view against keys of the second."""
         queries = self.encoder(views.first)
         keys = self.key_encoder(views.second, step)
+        positives = keys[processes.own_rows(len(keys))]
         negatives = batch_negatives(
             keys, count=self.num_negatives, shared=self.shared, seed=self.seed, draw=step
         )
         if self.queue is not None:
             negatives = combine_negatives(negatives, self.queue.negatives())
         fresh = None if self.queue is None else keys
-        return StepOutput([Contrast(queries, keys, negatives)], fresh)
+        return StepOutput([Contrast(queries, positives, negatives)], fresh)
 
     def after_step(self, fresh_keys: Tensor | None) -> None:
         """Move the key encoder; remember the keys if there is a queue."""

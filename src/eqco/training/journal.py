@@ -8,13 +8,14 @@ from typing import Any
 
 from torch.utils.tensorboard import SummaryWriter
 
+from eqco.runtime import processes
 from eqco.runtime.run_directory import RunDirectory
 
 __all__ = ["Journal"]
 
 
 class Journal:
-    """The pen of one run.
+    """The pen of one run; of several processes only the writer's leaves a trace.
 
     Args:
         run: its folder.
@@ -23,11 +24,16 @@ class Journal:
 
     def __init__(self, run: RunDirectory, start: int):
         self.run = run
+        self.events: SummaryWriter | None = None
+        if not processes.is_writer():
+            return
         run.forget_metrics_after(start)
         self.events = SummaryWriter(str(run.path / "tensorboard"), purge_step=start + 1)
 
     def write(self, step: int, values: dict[str, Any], *, speed: float | None = None) -> None:
         """One line for the state after `step` steps; numbers become events as well."""
+        if self.events is None:
+            return
         self.run.append_metrics({"step": step, **values})
         for name, value in values.items():
             if isinstance(value, int | float) and not isinstance(value, bool):
@@ -35,6 +41,12 @@ class Journal:
         if speed is not None:
             self.events.add_scalar("images_per_second", speed, step)
 
+    def write_once(self, step: int, values: dict[str, Any]) -> None:
+        """The same, unless the line stands there already."""
+        if self.events is not None and {"step": step, **values} not in self.run.read_metrics():
+            self.write(step, values)
+
     def close(self) -> None:
         """Flush the events."""
-        self.events.close()
+        if self.events is not None:
+            self.events.close()

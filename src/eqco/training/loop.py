@@ -1,16 +1,20 @@
 """The training loop: top to bottom, no hooks."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
-from eqco.contrast import Objective
+from eqco.contrast import Contrast, Negatives, Objective
 from eqco.data import TwoViewLoader, Views
+from eqco.encoders import average_running_statistics
 from eqco.methods import Method, StepOutput
+from eqco.runtime import processes
 from eqco.runtime.errors import InputError
 from eqco.runtime.run_directory import RunDirectory
 from eqco.runtime.signals import StopWish, stop_on_signals
@@ -42,6 +46,7 @@ class Parts:
 
     Args:
         method: the framework.
+        distributed: the same, averaging gradients over processes; None: there is one process.
         objective: the loss over its contrasts.
         loader: two views for each step.
         optimiser: of the method's encoder.
@@ -54,6 +59,7 @@ class Parts:
     """
 
     method: Method
+    distributed: DistributedDataParallel | None = None
     objective: Objective
     loader: TwoViewLoader
     optimiser: torch.optim.Optimizer
@@ -100,7 +106,8 @@ def run_training(
     """Train from the beginning, or from a checkpoint's state, to the end or to a signal.
 
     Everything drawn is a function of (seed, step), so that a stopped and resumed run ends at the
-    same weights, to the bit, as one that was never stopped.
+    same weights, to the bit, as one that was never stopped. Several processes run this together:
+    all take the same branches, and the first one writes.
 
     Args:
         parts: what to drive.
@@ -139,13 +146,15 @@ def run_training(
             if looked:
                 objective = parts.objective
                 diagnostics = diagnose(
-                    output.contrasts, temperature=objective.temperature, alpha=objective.alpha
+                    of_all_processes(output.contrasts),
+                    temperature=objective.temperature,
+                    alpha=objective.alpha,
                 )
-                messages = alarms.check(step, float(loss), diagnostics, rhythm.warmup_steps)
+                messages = alarms.check(step, mean(loss), diagnostics, rhythm.warmup_steps)
             # after the look: a queue that remembers is no longer what the queries met
             method.after_step(fresh)
             if looked or step % rhythm.log_every == 0 or step == rhythm.total_steps:
-                value = require_finite(step, float(loss), saved(run))
+                value = require_finite(step, mean(loss), saved(run))
                 line: dict[str, Any] = {"loss": value, "learning_rate": rate}
                 if looked and diagnostics is not None:
                     line = {**asdict(diagnostics), **line}
@@ -156,19 +165,20 @@ def run_training(
                 show(report)
             if due(step, rhythm.probe_every) and parts.probe and step < rhythm.total_steps:
                 journal.write(step, {f"probe/{k}": v for k, v in asked(parts).items()})
-            if due(step, rhythm.save_every) or step == rhythm.total_steps or wish.signal:
-                require_finite(step, float(loss), saved(run))
+            # all stop at one step, whichever of them was asked to
+            stopping = processes.any_of(wish.signal is not None)
+            if due(step, rhythm.save_every) or step == rhythm.total_steps or stopping:
+                require_finite(step, mean(loss), saved(run))
                 largest = largest_weight(method)
                 require_finite(step, largest, saved(run), what="the largest weight")
-                kept = due(step, rhythm.keep_every)
-                run.save(snapshot(parts, scaler, alarms, recipe, step), keep=kept)
-            if wish.signal:
+                state = snapshot(parts, scaler, alarms, recipe, step)
+                if processes.is_writer():
+                    run.save(state, keep=due(step, rhythm.keep_every))
+            if stopping:
                 break
     if step == rhythm.total_steps and parts.probe is not None:
         worth = asked(parts)
-        named = {f"probe/{name}": value for name, value in worth.items()}
-        if {"step": step, **named} not in run.read_metrics():
-            journal.write(step, named)
+        journal.write_once(step, {f"probe/{name}": value for name, value in worth.items()})
     journal.close()
     return Outcome(step=step, stopped_by=finished(wish, step, rhythm), probe=worth)
 
@@ -177,14 +187,15 @@ def optimise(
     parts: Parts, scaler: torch.amp.GradScaler, views: Views, step: int
 ) -> tuple[Tensor, StepOutput, Tensor | None]:
     """Images -> contrasts -> loss -> gradients -> parameters; the keys to remember come back."""
-    method, optimiser = parts.method, parts.optimiser
+    method, optimiser = parts.distributed or parts.method, parts.optimiser
     optimiser.zero_grad(set_to_none=True)
     losses, fresh, output = [], [], None
     for number, part in enumerate(cut(views, parts.accumulate)):
-        with encoding_in(parts.precision, views.first.device):
-            output = method(part, step * parts.accumulate + number)
-        loss = parts.objective(output.contrasts) / parts.accumulate
-        scaler.scale(loss).backward()
+        with averaging_gradients(parts, last=number == parts.accumulate - 1):
+            with encoding_in(parts.precision, views.first.device):
+                output = method(part, step * parts.accumulate + number)
+            loss = parts.objective(output.contrasts) / parts.accumulate
+            scaler.scale(loss).backward()
         losses.append(loss.detach())
         if output.fresh_keys is not None:
             fresh.append(output.fresh_keys)
@@ -192,6 +203,11 @@ def optimise(
     scaler.update()
     assert output is not None
     return torch.stack(losses).sum(), output, torch.cat(fresh) if fresh else None
+
+
+def averaging_gradients(parts: Parts, *, last: bool) -> AbstractContextManager[Any]:
+    """Gradients are averaged over processes once, with the last part of a batch."""
+    return nullcontext() if parts.distributed is None or last else parts.distributed.no_sync()
 
 
 def encoding_in(precision: Precision, device: torch.device) -> torch.autocast:
@@ -227,10 +243,38 @@ def due(step: int, every: int) -> bool:
 def asked(parts: Parts) -> dict[str, float]:
     """What the encoder is worth now; asking changes nothing."""
     assert parts.probe is not None
+    average_running_statistics(parts.method)
     parts.method.eval()
     worth = parts.probe(parts.method.encoder)
     parts.method.train()
     return worth
+
+
+def mean(loss: Tensor) -> float:
+    """The loss of the batch over all processes."""
+    return float(processes.mean_over_processes(loss))
+
+
+def of_all_processes(contrasts: Sequence[Contrast]) -> list[Contrast]:
+    """The contrasts with the queries of all processes; the keys they meet are shared already."""
+    if processes.world_size() == 1:
+        return list(contrasts)
+    gather = processes.gather
+    found = []
+    for contrast in contrasts:
+        keys, columns, excluded = (
+            contrast.negatives.keys,
+            contrast.negatives.columns,
+            contrast.negatives.excluded,
+        )
+        negatives = Negatives(
+            keys.detach(),
+            columns=None if columns is None else gather(columns),
+            excluded=None if excluded is None else gather(excluded),
+        )
+        queries, positives = gather(contrast.queries), gather(contrast.positives)
+        found.append(Contrast(queries, positives, negatives, weight=contrast.weight))
+    return found
 
 
 def largest_weight(method: Method) -> float:
@@ -245,8 +289,8 @@ def saved(run: RunDirectory) -> str | None:
 
 
 def finished(wish: StopWish, step: int, rhythm: Rhythm) -> str | None:
-    """The signal that cut training short, if one did."""
-    return wish.signal if step < rhythm.total_steps else None
+    """The signal that cut training short, if one did; another process may have got it."""
+    return None if step == rhythm.total_steps else wish.signal or "SIGTERM"
 
 
 def snapshot(
@@ -256,7 +300,10 @@ def snapshot(
     recipe: dict[str, Any],
     step: int,
 ) -> dict[str, Any]:
-    """All that must survive a restart."""
+    """All that must survive a restart; random states of all processes, one row each."""
+    average_running_statistics(parts.method)
+    device = next(parts.method.parameters()).device
+    on_gpu = [torch.cuda.get_rng_state(device)[None]] if device.type == "cuda" else []
     return {
         "recipe": recipe,
         "step": step,
@@ -264,8 +311,8 @@ def snapshot(
         "optimiser": parts.optimiser.state_dict(),
         "scaler": scaler.state_dict(),
         "alarms": alarms.state_dict(),
-        "random": torch.get_rng_state(),
-        "random_devices": torch.cuda.get_rng_state_all(),
+        "random": processes.gather(torch.get_rng_state()[None]),
+        "random_devices": [processes.gather(rows) for rows in on_gpu],
     }
 
 
@@ -283,9 +330,12 @@ def restore(
     if state["scaler"]:
         scaler.load_state_dict(state["scaler"])
     alarms.load_state_dict(state["alarms"])
-    torch.set_rng_state(state["random"])
-    if len(state["random_devices"]) == torch.cuda.device_count():
-        torch.cuda.set_rng_state_all(state["random_devices"])
+    # on another number of processes only layers that draw by themselves (dropout) draw otherwise
+    if len(state["random"]) == processes.world_size():
+        torch.set_rng_state(state["random"][processes.rank()])
+        device = next(parts.method.parameters()).device
+        for rows in state["random_devices"] if device.type == "cuda" else []:
+            torch.cuda.set_rng_state(rows[processes.rank()], device)
     return int(state["step"])
 
 

@@ -1,0 +1,177 @@
+"""Batch norm with one statistic over the batches of all processes (Sync BN).
+
+torch's own runs on GPUs only; here is the same on the CPU, so that what will run on GPUs can be
+tried, tested and compared with one process anywhere.
+"""
+
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from eqco.runtime import processes
+from eqco.runtime.errors import InputError
+
+__all__ = ["SyncBatchNorm1d", "SyncBatchNorm2d", "average_running_statistics", "sync_batch_norm"]
+
+Network = TypeVar("Network", bound=nn.Module)
+
+
+class SyncBatchNorm1d(nn.BatchNorm1d):
+    """Batch norm whose training statistics are those of all processes' batches."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Normalise (N, C) or (N, C, L); in eval exactly as BatchNorm1d."""
+        return _normalise_jointly(self, input) if self.training else super().forward(input)
+
+
+class SyncBatchNorm2d(nn.BatchNorm2d):
+    """Batch norm whose training statistics are those of all processes' batches."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Normalise (N, C, H, W); in eval exactly as BatchNorm2d."""
+        return _normalise_jointly(self, input) if self.training else super().forward(input)
+
+
+SYNCHRONISED: dict[type[nn.Module], type[SyncBatchNorm1d] | type[SyncBatchNorm2d]] = {
+    nn.BatchNorm1d: SyncBatchNorm1d,
+    nn.BatchNorm2d: SyncBatchNorm2d,
+    SyncBatchNorm1d: SyncBatchNorm1d,
+    SyncBatchNorm2d: SyncBatchNorm2d,
+}
+
+
+def sync_batch_norm(module: Network, device: torch.device | str = "cpu") -> Network:
+    """Let every batch norm of a network take its statistics over the batches of all processes.
+
+    Names, parameters and buffers stay, so that state dicts interchange with the plain network.
+
+    Args:
+        module: changed, before it is copied or given to an optimiser.
+        device: where it will run; on a GPU it becomes torch's own SyncBatchNorm.
+
+    Returns:
+        The network.
+    """
+    if torch.device(device).type == "cuda":
+        converted: Network = nn.SyncBatchNorm.convert_sync_batchnorm(module)
+        return converted
+    for name, layer in module.named_modules():
+        if not isinstance(layer, _BatchNorm):
+            continue
+        if type(layer) not in SYNCHRONISED:
+            raise InputError(
+                f"{name or 'the module'} is a {type(layer).__name__}; only BatchNorm1d and "
+                f"BatchNorm2d can be synchronised over processes. Replace it by one of these."
+            )
+        layer.__class__ = SYNCHRONISED[type(layer)]
+    return module
+
+
+def average_running_statistics(module: nn.Module) -> None:
+    """Give all processes the mean of their running statistics.
+
+    These move linearly in the batches' statistics, so that the mean is what one process with as
+    many groups (`split_batch_norm`) would hold; where they are synchronised nothing changes.
+    """
+    if processes.world_size() == 1:
+        return
+    held = [
+        statistic
+        for layer in module.modules()
+        if isinstance(layer, _BatchNorm)
+        for statistic in (layer.running_mean, layer.running_var)
+        if statistic is not None
+    ]
+    if not held:
+        return
+    means = processes.mean_over_processes(torch.cat(held)).split([len(each) for each in held])
+    for statistic, mean in zip(held, means, strict=True):
+        statistic.copy_(mean)
+
+
+def _normalise_jointly(norm: _BatchNorm, input: Tensor) -> Tensor:
+    """Normalise (N, C, ...) with the statistics of all processes, and move the running ones."""
+    norm._check_input_dim(input)
+    mean, variance, count = joint_statistics(input.detach())
+    if count == 1:
+        raise InputError(
+            "batch norm over processes got one value per channel in all, which has no variance. "
+            "Choose a larger batch."
+        )
+    if norm.running_mean is not None:
+        assert norm.running_var is not None
+        assert norm.num_batches_tracked is not None
+        tracked = norm.num_batches_tracked.add_(1)
+        # momentum None asks for the plain average over all batches so far
+        factor = 1 / float(tracked) if norm.momentum is None else norm.momentum
+        norm.running_mean.lerp_(mean.to(norm.running_mean), factor)
+        norm.running_var.lerp_((variance * count / (count - 1)).to(norm.running_var), factor)
+    normalised: Tensor = _Normalise.apply(
+        input, norm.weight, norm.bias, mean, variance, count, norm.eps
+    )
+    return normalised
+
+
+def joint_statistics(input: Tensor) -> tuple[Tensor, Tensor, int]:
+    """Mean and biased variance of each channel over all processes, and the values in each.
+
+    The processes' means and variances are combined, not sums of squares, which would cancel.
+    """
+    exact = input.to(torch.promote_types(input.dtype, torch.float32))
+    mean, variance = torch.batch_norm_update_stats(exact, None, None, 0.0)
+    count = input[:, 0].numel()
+    told = torch.cat([mean, variance, mean.new_tensor([count])])
+    means, variances, counts = processes.gather(told[None]).split([len(mean), len(mean), 1], dim=1)
+    total = counts.sum()
+    joint = (means * counts).sum(0) / total
+    spread = ((variances + (means - joint) ** 2) * counts).sum(0) / total
+    return joint, spread, int(total)
+
+
+class _Normalise(torch.autograd.Function):
+    r"""y = w·x̂ + b with x̂ = (x − μ)/σ, where μ and σ are functions of all processes' x.
+
+    .. math:: dx = \frac{w}{\sigma} \left(dy - \overline{dy} - \hat x\,\overline{\hat x\,dy}\right)
+
+    with dx = dL/dx, dy = dL/dy and means over all processes; L is the sum of their losses.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        input: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        mean: Tensor,
+        variance: Tensor,
+        count: int,
+        eps: float,
+    ) -> Tensor:
+        ctx.save_for_backward(input, weight, mean, variance)
+        ctx.count, ctx.eps = count, eps
+        return F.batch_norm(input, mean, variance, weight, bias, training=False, eps=eps)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        input, weight, mean, variance = ctx.saved_tensors
+        # with statistics held fixed: w/σ · dL/dy, Σ x̂·dL/dy and Σ dL/dy of this process
+        fixed, weight_gradient, bias_gradient = torch.ops.aten.native_batch_norm_backward(
+            gradients[0], input, weight, mean, variance, None, None, False, ctx.eps, [True] * 3
+        )
+        means = torch.stack([weight_gradient, bias_gradient])
+        dist.all_reduce(means)
+        means /= -ctx.count
+        if weight is not None:
+            means = means * weight
+        means *= torch.rsqrt(variance + ctx.eps)
+        # what the statistics add is linear in x̂, and is added by the same kernel as the forward
+        fixed += F.batch_norm(input, mean, variance, means[0], means[1], eps=ctx.eps)
+        if weight is None:
+            return fixed, None, None, None, None, None, None
+        return fixed, weight_gradient, bias_gradient, None, None, None, None

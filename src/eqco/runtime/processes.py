@@ -1,0 +1,223 @@
+"""Several processes that train as one: who each is, and the few things they tell each other.
+
+torchrun starts them and says in the environment who they are. Without it there is one process, and
+every function here answers for that one at no cost. All processes must call these functions in the
+same order.
+"""
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from eqco.runtime.errors import InputError
+
+__all__ = [
+    "LostProcessError",
+    "any_of",
+    "environment_rank",
+    "gather",
+    "gather_uneven",
+    "gather_with_gradient",
+    "is_writer",
+    "joined",
+    "launched",
+    "mean_over_processes",
+    "own_rows",
+    "rank",
+    "restarts",
+    "world_size",
+]
+
+# Seconds that the others have to say that they, too, are waiting, before one is called lost.
+GRACE = 5.0
+
+
+class LostProcessError(InputError):
+    """A process ended or does not answer; says which."""
+
+
+def rank() -> int:
+    """The number of this process among all, from 0."""
+    return dist.get_rank() if dist.is_initialized() else 0
+
+
+def world_size() -> int:
+    """How many processes train together."""
+    return dist.get_world_size() if dist.is_initialized() else 1
+
+
+def is_writer() -> bool:
+    """Whether this process is the one that writes files."""
+    return rank() == 0
+
+
+def launched() -> bool:
+    """Whether torchrun started this process as one of several."""
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ
+
+
+def environment_rank() -> int:
+    """The number that torchrun gave this process, before it has joined the others."""
+    return int(os.environ.get("RANK", "0"))
+
+
+def restarts() -> int:
+    """How often torchrun has started this job's processes again after one was lost."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+
+
+@contextmanager
+def joined(device: torch.device | str, *, timeout: float = 600.0) -> Iterator[torch.device]:
+    """Join the processes that torchrun started, for the length of this block.
+
+    A group that the caller has made is used as it is. NCCL carries what is on GPUs, gloo the rest.
+
+    Args:
+        device: where to train; plain `cuda` becomes the GPU of this process.
+        timeout: seconds to wait for the others before the missing ones are named.
+
+    Returns:
+        The device of this process.
+    """
+    device = torch.device(device)
+    if dist.is_initialized() or not launched():
+        yield device
+        return
+    if not timeout > 0:
+        raise InputError(f"--timeout {timeout}; it must be greater than 0 seconds.")
+    if device.type == "cuda":
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(device)
+    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+    store, number, count = next(dist.rendezvous("env://", timeout=timedelta(seconds=timeout)))
+    store.set_timeout(timedelta(seconds=timeout))
+    dist.init_process_group(
+        backend,
+        store=dist.PrefixStore("collectives", store),
+        rank=number,
+        world_size=count,
+        timeout=timedelta(seconds=timeout),
+    )
+    begun = time.monotonic()
+    try:
+        yield device
+    except (RuntimeError, dist.DistError) as error:
+        if not is_about_the_connection(error):
+            raise
+        lost = lost_ranks(store, number, count)
+        raise LostProcessError(
+            f"rank {number} of {count} waited for {named(lost)}, which ended or did not answer for "
+            f"{timeout:g} s ({time.monotonic() - begun:.0f} s after the start). Its own output "
+            f"says why, if it ended; go on with --resume, or raise --timeout if it was only slow."
+        ) from error
+    finally:
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+
+def is_about_the_connection(error: Exception) -> bool:
+    """Whether an exchange with the others failed, not the computation."""
+    text = str(error)
+    return isinstance(error, dist.DistError) or "gloo" in text or "Timed out waiting" in text
+
+
+def lost_ranks(store: Any, number: int, count: int) -> list[int]:
+    """The ranks that do not say within a few seconds that they, too, wait in vain."""
+    store.set(f"waits/{number}", "")
+    end = time.monotonic() + GRACE
+    missing = [other for other in range(count) if other != number]
+    while missing and time.monotonic() < end:
+        missing = [other for other in missing if not store.check([f"waits/{other}"])]
+        time.sleep(0.05)
+    return missing
+
+
+def named(ranks: list[int]) -> str:
+    """
+    >>> named([1]), named([0, 2]), named([])
+    ('rank 1', 'ranks 0, 2', 'another rank')
+    """
+    if not ranks:
+        return "another rank"
+    return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(map(str, ranks))
+
+
+def own_rows(count: int) -> slice:
+    """The rows of this process among `count` rows of all processes, in the order of ranks.
+
+    >>> own_rows(8)
+    slice(0, 8, None)
+    """
+    own = count // world_size()
+    return slice(rank() * own, (rank() + 1) * own)
+
+
+@torch.no_grad()
+def gather(rows: Tensor) -> Tensor:
+    """The rows of all processes, as many from each, in the order of ranks; without gradient."""
+    if world_size() == 1:
+        return rows.detach()
+    parts = [rows.new_empty(rows.shape) for _ in range(world_size())]
+    dist.all_gather(parts, rows.detach().contiguous())
+    return torch.cat(parts)
+
+
+def gather_with_gradient(rows: Tensor) -> Tensor:
+    """The rows of all processes; gradient flows back to the process that each row came from.
+
+    What arrives is the sum of all processes' gradients: with the mean that DDP takes over
+    processes, the gradient of the mean of their losses.
+    """
+    if world_size() == 1:
+        return rows
+    gathered: Tensor = _GatherWithGradient.apply(rows)
+    return gathered
+
+
+class _GatherWithGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor) -> Tensor:
+        return gather(rows)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        total = gradients[0].contiguous().clone()
+        dist.all_reduce(total)
+        return total[own_rows(len(total))]
+
+
+def gather_uneven(rows: Tensor) -> Tensor:
+    """The rows of all processes in the order of ranks, where each may have another number."""
+    if world_size() == 1:
+        return rows
+    counts = gather(torch.tensor([len(rows)])).tolist()
+    padded = rows.new_zeros((max(counts), *rows.shape[1:]))
+    padded[: len(rows)] = rows
+    parts = gather(padded).chunk(world_size())
+    return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
+
+
+@torch.no_grad()
+def mean_over_processes(value: Tensor) -> Tensor:
+    """The mean of a tensor over processes, without gradient."""
+    if world_size() == 1:
+        return value.detach()
+    total = value.detach().clone()
+    dist.all_reduce(total)
+    return total / world_size()
+
+
+def any_of(condition: bool) -> bool:
+    """Whether it holds in any process."""
+    if world_size() == 1:
+        return condition
+    flag = torch.tensor(int(condition))
+    dist.all_reduce(flag, dist.ReduceOp.MAX)
+    return bool(flag)
