@@ -205,16 +205,16 @@ def test_eqco_and_plain_agree_when_alpha_is_k(variant):
     assert torch.equal(plain, Objective(temperature=0.2, alpha=variant.num_negatives)(contrasts))
 
 
-def test_warm_up_fills_an_empty_memory_once():
+def test_warm_up_puts_the_parts_of_a_batch_into_memory():
     for method in (
         MoCo(tiny_encoder(), queue=queue(20)),
         SiMo(tiny_encoder(), num_negatives=3, queue=queue(20)),
     ):
         method.warm_up_memory(tiny_views(1))
         assert method.queue.filled == N
-        method.warm_up_memory(tiny_views(2))
-        assert method.queue.filled == N
-        assert method(tiny_views(), 0).contrasts[0].negatives.num_negatives in (N, N + 3)
+        method.warm_up_memory(tiny_views(2), 1)
+        assert method.queue.filled == 2 * N
+        assert method(tiny_views(), 0).contrasts[0].negatives.num_negatives in (2 * N, 2 * N + 3)
 
 
 def test_the_queue_holds_the_keys_of_the_step_before():

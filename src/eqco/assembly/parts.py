@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -155,7 +156,8 @@ def averaging(method: Method, device: torch.device) -> DistributedDataParallel:
     where = [device] if device.type == "cuda" else None
     known = inspect.signature(DistributedDataParallel).parameters
     copying = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
-    return DistributedDataParallel(method, device_ids=where, **{copying: False})
+    options: dict[str, Any] = {"device_ids": where, copying: False}
+    return DistributedDataParallel(method, **options)
 
 
 def check_device(device: torch.device | str) -> None:

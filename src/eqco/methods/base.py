@@ -46,8 +46,8 @@ class Method(nn.Module, ABC):
     def after_step(self, fresh_keys: Tensor | None) -> None:
         """Remember: the momentum encoder first, then the queue."""
 
-    def warm_up_memory(self, views: Views) -> None:
-        """Fill an empty memory with the keys of one batch before the first step."""
+    def warm_up_memory(self, views: Views, number: int = 0) -> None:
+        """Put the keys of one batch, or of its part `number`, into memory before the first step."""
 
 
 class KeyEncoder(nn.Module):

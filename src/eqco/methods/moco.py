@@ -53,7 +53,6 @@ class MoCo(Method):
         if fresh_keys is not None:
             self.queue.remember(fresh_keys)
 
-    def warm_up_memory(self, views: Views) -> None:
-        """Fill the empty memory with the keys of one batch."""
-        if self.queue.filled == 0:
-            self.queue.remember(self.key_encoder(views.second, 0))
+    def warm_up_memory(self, views: Views, number: int = 0) -> None:
+        """Put the keys of one batch, or of its part `number`, into the memory."""
+        self.queue.remember(self.key_encoder(views.second, number))

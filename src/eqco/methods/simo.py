@@ -66,7 +66,7 @@ class SiMo(Method):
         if self.queue is not None and fresh_keys is not None:
             self.queue.remember(fresh_keys)
 
-    def warm_up_memory(self, views: Views) -> None:
-        """Fill the queue, if there is one, with the keys of one batch."""
-        if self.queue is not None and self.queue.filled == 0:
-            self.queue.remember(self.key_encoder(views.second, 0))
+    def warm_up_memory(self, views: Views, number: int = 0) -> None:
+        """Put the keys of one batch, or of its part `number`, into the queue, if there is one."""
+        if self.queue is not None:
+            self.queue.remember(self.key_encoder(views.second, number))

@@ -124,7 +124,7 @@ def run_training(
     method.train()
     if start == 0:
         # the last batch of the first epoch: when it comes, its keys have been replaced
-        method.warm_up_memory(on_device(loader.batch(loader.steps_per_epoch - 1), parts))
+        warm_up(parts, on_device(loader.batch(loader.steps_per_epoch - 1), parts))
     journal = Journal(run, start)
     diagnostics, worth, clock = None, {}, Clock(start, rhythm.total_steps, loader.steps.num_queries)
     step = start
@@ -181,6 +181,12 @@ def run_training(
         journal.write_once(step, {f"probe/{name}": value for name, value in worth.items()})
     journal.close()
     return Outcome(step=step, stopped_by=finished(wish, step, rhythm), probe=worth)
+
+
+def warm_up(parts: Parts, views: Views) -> None:
+    """Fill the memory, part by part as in a step."""
+    for number, part in enumerate(cut(views, parts.accumulate)):
+        parts.method.warm_up_memory(part, number)
 
 
 def optimise(

@@ -1,0 +1,56 @@
+"""Two processes equal one, and so do four: every framework, to rounding."""
+
+import pytest
+import together
+import torch
+from together import CASES, ended, start, three_steps
+from torch.testing import assert_close
+
+COUNTS = (2, 4)
+TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4}
+
+
+@pytest.fixture(scope="module")
+def held(tmp_path_factory):
+    """(processes, rank) -> what that process holds after three steps of each case."""
+    place = tmp_path_factory.mktemp("together")
+    found = {}
+    for count in COUNTS:
+        for code, _, errors in ended(start([together.__file__, place], count)):
+            assert code == 0, errors
+        for rank in range(count):
+            found[count, rank] = torch.load(place / f"{count}-{rank}.pt", weights_only=False)
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("count", COUNTS)
+def test_processes_hold_what_one_process_holds(held, count, dtype, name):
+    """Parameters, key encoder, running statistics, queue and cursor, K, margin, rate, loss, f̂."""
+    alone = three_steps(CASES[name], dtype)
+    kinds = ["method", "looks"]
+    if dtype == torch.float64:  # gradients of steep losses differ by more in float32
+        kinds.append("optimiser")
+    for rank in range(count):
+        for kind in kinds:
+            theirs = held[count, rank][name, str(dtype)][kind]
+            assert_close(theirs, alone[kind], rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", COUNTS)
+def test_all_processes_hold_the_same_to_the_bit(held, count):
+    for rank in range(1, count):
+        for case, state in held[count, 0].items():
+            assert_close(held[count, rank][case], state, rtol=0, atol=0)
+
+
+def test_three_steps_move_the_weights():
+    """Else the comparison above could not fail."""
+    for name, recipe in CASES.items():
+        after = three_steps(recipe, torch.float64)["method"]
+        torch.manual_seed(0)
+        before = together.TinyBackbone().state_dict()["layers.0.weight"]
+        assert (after["encoder.backbone.layers.0.weight"] - before).abs().max() > 1e-4, name
