@@ -30,6 +30,7 @@ COMMANDS: dict[str, str] = {
     "demo": "see the rule at work: loss, information and gradient against K, in a minute",
     "lab": "estimate information between Gaussians; each value says if it is a guaranteed bound",
     "reproduce": "regenerate a figure, table or study of the paper, with its number beside ours",
+    "report": "all records as one page to look at: charts, tables, the rule to try",
 }
 
 # What `pip install "eqco[train]"` brings; a missing one is answered with that line.

@@ -96,12 +96,17 @@ def compare(records: Sequence[Record]) -> list[Comparison]:
 
 
 def steadiness(cells: Sequence[Comparison]) -> list[Comparison]:
-    """max − min over K of each row, seed by seed: what EqCo is for."""
+    """max − min over K of each row, seed by seed: what EqCo is for.
+
+    A row that has not every seed under every K yet is left out.
+    """
     rows: dict[str, list[Comparison]] = {}
     for cell in cells:
         rows.setdefault(cell.row, []).append(cell)
     found = []
     for key, row in rows.items():
+        if len({len(cell.values) for cell in row}) > 1:
+            continue
         estimator, information = key.split(", ")
         published = [cell.published for cell in row if cell.published is not None]
         found.append(

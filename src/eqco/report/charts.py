@@ -3,6 +3,7 @@
 An experiment's file in this room makes them from its records; the page draws them all the same way.
 """
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -11,7 +12,14 @@ from typing import Any, Literal
 from eqco.experiments.experiment import Comparison
 from eqco.report.style import COLOURS, SHADES
 
-__all__ = ["Chart", "Series", "chart_data", "charts_of_cells", "series_of_cells"]
+__all__ = [
+    "Chart",
+    "Series",
+    "chart_data",
+    "charts_of_cells",
+    "colours_of",
+    "series_of_cells",
+]
 
 Point = tuple[float, float]
 Look = Literal["line", "thin", "dashed", "marks", "bars"]
@@ -70,8 +78,19 @@ class Chart:
 
 
 def chart_data(chart: Chart) -> dict[str, Any]:
-    """The chart as the page's script reads it."""
-    return asdict(chart)
+    """The chart as the page's script reads it, without points that are not finite."""
+    return asdict(replace(chart, series=[finite(series) for series in chart.series]))
+
+
+def finite(series: Series) -> Series:
+    """The series without the points that no axis can show.
+
+    >>> finite(Series(name="loss", points=[(1, 2.0), (2, math.nan)])).points
+    [(1, 2.0)]
+    """
+    kept = [i for i, (_, y) in enumerate(series.points) if math.isfinite(y)]
+    low, high = ([side[i] for i in kept] if side else () for side in (series.low, series.high))
+    return replace(series, points=[series.points[i] for i in kept], low=low, high=high)
 
 
 def series_of_cells(
@@ -99,11 +118,13 @@ def series_of_cells(
     ]
     if not printed:
         return [ours]
-    hollow = {**looks, "look": "marks", "published": True}
+    look = "bars" if looks.get("look") == "bars" else "marks"
+    hollow = {**looks, "look": look, "published": True}
     return [ours, Series(name=f"{name}, paper", points=printed, **hollow)]
 
 
-NUMBERED = re.compile(r"(\D+?)\s*=\s*([\d.]+)")
+LOSSES = {"infonce": "infonce", "eqco": "eqco", "decoupled": "decoupled", "ml-cpc": "ml-cpc"}
+NUMBERED = re.compile(r"(?P<name>\D+?)\s*=\s*(?P<number>[\d.]+)|(?P<count>[\d.]+) (?P<unit>\w+)")
 
 
 def charts_of_cells(cells: Sequence[Comparison], *, same_quantity: bool) -> list[Chart]:
@@ -120,30 +141,58 @@ def charts_of_cells(cells: Sequence[Comparison], *, same_quantity: bool) -> list
     ('K', True, [(16.0, 2.0), (64.0, 8.0)])
     """
     columns = list(dict.fromkeys(cell.column for cell in cells))
-    matches = [NUMBERED.fullmatch(column) for column in columns]
-    names = {match[1] for match in matches if match}
-    if len(columns) > 1 and all(matches) and len(names) == 1:
-        places = {c: float(match[2]) for c, match in zip(columns, matches, strict=True) if match}
-        return lines_of_cells(cells, places, names.pop(), same_quantity)
+    rows = list(dict.fromkeys(cell.row for cell in cells))
+    counted, places = numbered(columns)
+    if counted:
+        return [
+            chart
+            for family, members in families(rows).items()
+            for here in [[cell for cell in cells if cell.row in members]]
+            for chart in lines_of_cells(here, places, counted, family, same_quantity)
+        ]
+    if len(rows) == 1:
+        return bars_of_cells(cells, columns, rows[0], same_quantity)
     return [
         chart
         for column in columns
-        for chart in bars_of_cells([c for c in cells if c.column == column], same_quantity)
+        for here in [[cell for cell in cells if cell.column == column]]
+        for chart in bars_of_cells(here, [cell.row for cell in here], column, same_quantity)
     ]
 
 
+def numbered(columns: Sequence[str]) -> tuple[str, dict[str, float]]:
+    """What the columns count, and their numbers; nothing where they do not count one thing.
+
+    >>> numbered(["K=4", "K=16"])
+    ('K', {'K=4': 4.0, 'K=16': 16.0})
+    >>> numbered(["20 epochs", "60 epochs"])[0], numbered(["AP", "AP50"])[0]
+    ('epochs', '')
+    """
+    matches = [NUMBERED.fullmatch(column) for column in columns]
+    names = {match["name"] or match["unit"] for match in matches if match}
+    if len(columns) < 2 or not all(matches) or len(names) > 1:
+        return "", {}
+    values = [float(match["number"] or match["count"]) for match in matches if match]
+    return names.pop(), dict(zip(columns, values, strict=True))
+
+
 def lines_of_cells(
-    cells: Sequence[Comparison], places: Mapping[str, float], counted: str, same_quantity: bool
+    cells: Sequence[Comparison],
+    places: Mapping[str, float],
+    counted: str,
+    family: str,
+    same_quantity: bool,
 ) -> list[Chart]:
     """One line for each row of the table."""
     rows = list(dict.fromkeys(cell.row for cell in cells))
     series = []
     for row, colour in zip(rows, colours_of(rows), strict=True):
         here = [cell for cell in cells if cell.row == row]
-        series += series_of_cells(row, here, [places[c.column] for c in here], colour=colour)
+        name = row.removeprefix(family).lstrip(" ,:")
+        series += series_of_cells(name, here, [places[c.column] for c in here], colour=colour)
     log = max(places.values()) >= 4 * min(places.values()) > 0
     chart = Chart(
-        title="",
+        title=family,
         x_label=counted,
         y_label="",
         series=series,
@@ -153,17 +202,13 @@ def lines_of_cells(
     return split_published(chart, same_quantity)
 
 
-def bars_of_cells(cells: Sequence[Comparison], same_quantity: bool) -> list[Chart]:
-    """One bar for each row of one column."""
-    rows = [cell.row for cell in cells]
-    series = series_of_cells("ours", cells, range(len(rows)), look="bars", colour="eqco")
+def bars_of_cells(
+    cells: Sequence[Comparison], names: Sequence[str], title: str, same_quantity: bool
+) -> list[Chart]:
+    """One bar for each cell."""
+    series = series_of_cells("ours", cells, range(len(names)), look="bars")
     chart = Chart(
-        title=cells[0].column,
-        x_label="",
-        y_label="",
-        series=series,
-        categories=rows,
-        from_zero=True,
+        title=title, x_label="", y_label="", series=series, categories=names, from_zero=True
     )
     return split_published(chart, same_quantity)
 
@@ -189,15 +234,42 @@ def join_words(*words: str) -> str:
 
 
 def colours_of(rows: Sequence[str]) -> list[str]:
-    """The colour that every plot gives to a loss; one for each row where that tells too little.
+    """The colour that every plot gives to a loss, to the first row with it; others for the rest.
 
-    >>> colours_of(["SiMo, plain", "SiMo, EqCo"]), colours_of(["width 1", "width 2", "width 4"])
-    (['infonce', 'eqco'], ['eqco', 'infonce', 'ml-cpc'])
+    >>> colours_of(["InfoNCE", "EqCo, α=256", "EqCo, α=4096"]), colours_of(["width 1", "width 2"])
+    (['infonce', 'eqco', 'ml-cpc'], ['eqco', 'infonce'])
     """
-    words = {"eqco": "eqco", "alpha": "eqco", "α": "eqco", "decoupled": "decoupled"}
-    words |= {"plain": "infonce", "infonce": "infonce"}
-    found = [next((c for word, c in words.items() if word in row.lower()), "") for row in rows]
-    if all(found) and len(set(found)) == len(found):
-        return found
-    cycle = ["eqco", *(name for name in COLOURS if name != "eqco")]
-    return [cycle[place % len(cycle)] for place in range(len(rows))]
+    free = ["eqco", *(name for name in COLOURS if name != "eqco")]
+    wanted = [LOSSES.get(loss_of(row), "") for row in rows]
+    found = []
+    for colour in wanted:
+        if colour not in free:
+            colour = next((c for c in free if c not in wanted), free[0] if free else "ink")
+        found.append(colour)
+        free = [c for c in free if c != colour]
+    return found
+
+
+def loss_of(row: str) -> str:
+    """The loss that a row names, in small letters; empty if it names none.
+
+    >>> loss_of("SimCLR, InfoNCE"), loss_of("batch: EqCo, α=4096"), loss_of("SiMo")
+    ('infonce', 'eqco', '')
+    """
+    return next((loss for loss in LOSSES if loss in row.lower()), "")
+
+
+def families(rows: Sequence[str]) -> dict[str, list[str]]:
+    """Rows by what stands before their loss: a chart for each, and what distinguishes its rows.
+
+    >>> families(["MoCo, InfoNCE", "MoCo, EqCo", "SimCLR, InfoNCE"])
+    {'MoCo': ['MoCo, InfoNCE', 'MoCo, EqCo'], 'SimCLR': ['SimCLR, InfoNCE']}
+    >>> families(["width 1", "width 2"])
+    {'': ['width 1', 'width 2']}
+    """
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        loss = loss_of(row)
+        before = row[: row.lower().index(loss)] if loss else ""
+        found.setdefault(before.rstrip(" ,:"), []).append(row)
+    return found

@@ -1,13 +1,14 @@
-"""A training as a picture: f̂, gradient norm and kNN accuracy beside their references."""
+"""A training as pictures: f̂, gradient norm and kNN accuracy beside their references."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from eqco.experiments.pretraining import REFERENCES
+from eqco.experiments.pretraining import REFERENCES, compare
+from eqco.report.charts import Chart, Series, colours_of, series_of_cells
 from eqco.report.style import COLOURS, INK, panels, save
 from eqco.runtime.records import Record
 
-__all__ = ["plot_pretraining"]
+__all__ = ["charts_pretraining", "finding_pretraining", "plot_pretraining"]
 
 SHADES = {"pixels": "#bbbbbb", "random": "#8a8a8a", "trained": COLOURS["eqco"]}
 
@@ -45,3 +46,45 @@ def plot_pretraining(records: Sequence[Record], path: Path) -> Path:
         color="#888888",
     )
     return save(figure, path)
+
+
+def charts_pretraining(records: Sequence[Record]) -> list[Chart]:
+    """For the page: the curves of every seed, and accuracies."""
+    kind = records[0].curves["information_kind"]
+    cells = compare(records)
+    bars = series_of_cells("accuracy", cells, range(len(cells)), look="bars")
+    colours = colours_of([f"seed {record.seed}" for record in records])
+    titles = {"information": f"f̂, nats ({kind})", "gradient_norm_mean": "mean ‖dL/dq‖"}
+    return [
+        Chart(
+            title=cells[0].column,
+            x_label="",
+            y_label="",
+            series=bars,
+            categories=[cell.row for cell in cells],
+            from_zero=True,
+        ),
+        *(
+            Chart(
+                title=title,
+                x_label="step",
+                y_label="",
+                series=[
+                    Series(name=f"seed {record.seed}", points=record.curves[name], colour=colour)
+                    for record, colour in zip(records, colours, strict=True)
+                ],
+            )
+            for name, title in titles.items()
+        ),
+    ]
+
+
+def finding_pretraining(records: Sequence[Record]) -> str:
+    """What training reached, beside what it had to beat."""
+    pixels, random, trained = (cell.mean for cell in compare(records))
+    recipe = records[0].recipe
+    negatives = recipe["training"]["negatives"]["count"]
+    return (
+        f"SiMo with {negatives} negatives reaches {trained:.1f} % by nearest neighbours on "
+        f"{recipe['data']}; raw pixels reach {pixels:.1f} %, random weights {random:.1f} %."
+    )

@@ -1,21 +1,22 @@
-"""The study of the bound as a picture: f̂ − truth against α, one line for each K."""
+"""The study of the bound as pictures: f̂ − truth against α, one line for each K."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib
 
-from eqco.report.style import INK, panels, save
+from eqco.report.charts import Chart, Series
+from eqco.report.style import INK, SHADES, panels, save
 from eqco.runtime.records import Record
 
-__all__ = ["plot_study_bound"]
+__all__ = ["charts_study_bound", "finding_study_bound", "plot_study_bound"]
 
 
 def plot_study_bound(records: Sequence[Record], path: Path) -> Path:
     """Draw the records of one profile, one panel for each true value; the first seed of each."""
-    chosen = {record.recipe["information"]: record for record in reversed(list(records))}
+    chosen = first_seeds(records)
     figure, axes = panels(len(chosen), width=3.7, height=3.9)
-    for panel, (truth, record) in zip(axes, sorted(chosen.items()), strict=True):
+    for panel, (truth, record) in zip(axes, chosen.items(), strict=True):
         alphas, ks = record.recipe["alphas"], record.recipe["negatives"]
         shades = matplotlib.colormaps["viridis"].resampled(len(ks) + 1)
         panel.axhspan(0, 100, color="#c44e52", alpha=0.07, linewidth=0)
@@ -60,3 +61,51 @@ def plot_study_bound(records: Sequence[Record], path: Path) -> Path:
         frameon=False,
     )
     return save(figure, path)
+
+
+def first_seeds(records: Sequence[Record]) -> dict[float, Record]:
+    """One record for each true value: that of the smallest seed."""
+    ordered = sorted(records, key=lambda record: (record.recipe["information"], -record.seed))
+    return {record.recipe["information"]: record for record in ordered}
+
+
+def charts_study_bound(records: Sequence[Record]) -> list[Chart]:
+    """For the page: one chart for each true value, one line for each K."""
+    charts = []
+    for truth, record in first_seeds(records).items():
+        alphas, ks = record.recipe["alphas"], record.recipe["negatives"]
+        zero = [(float(alpha), 0.0) for alpha in (alphas[0], alphas[-1])]
+        series = [Series(name="truth", points=zero, colour="ink", look="thin")]
+        for place, num_negatives in enumerate(ks):
+            row = record.curves["excess"][str(num_negatives)]
+            points = [(float(a), e) for a, e in zip(alphas, row, strict=True) if e is not None]
+            colour = SHADES[place * len(SHADES) // len(ks)]
+            series.append(Series(name=f"K = {num_negatives}", points=points, colour=colour))
+        limit = [(float(a), e) for a, e in zip(alphas, record.curves["limit"], strict=True)]
+        series.append(Series(name="K → ∞", points=limit, colour="ink", look="dashed"))
+        charts.append(
+            Chart(
+                title=f"truth {truth:g} nats",
+                x_label="α",
+                y_label="f̂ − truth, nats",
+                series=series,
+                log_x=True,
+                ticks=[alpha for alpha in alphas if alpha.bit_length() % 3 == 2],
+            )
+        )
+    return charts
+
+
+def finding_study_bound(records: Sequence[Record]) -> str:
+    """The largest excess, and where it is."""
+    excess, truth, num_negatives, alpha = max(
+        (row[-1], truth, int(count), record.recipe["alphas"][-1])
+        for truth, record in first_seeds(records).items()
+        for count, row in record.curves["excess"].items()
+    )
+    if excess <= 0:
+        return f"Even the best critic's f̂ stays below the truth up to α = {alpha}."
+    return (
+        f"Even with the best critic f̂ is an estimate once α > K: it exceeds a truth of {truth:g} "
+        f"nats by {excess:.2f} at K = {num_negatives} and α = {alpha}."
+    )

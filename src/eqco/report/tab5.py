@@ -1,4 +1,4 @@
-"""Table 5 as a picture: estimate against K, one panel for each true value, truth as a line."""
+"""Table 5 as pictures: estimate against K, one panel for each true value, truth as a line."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,11 +6,12 @@ from pathlib import Path
 from matplotlib.axes import Axes
 
 from eqco.experiments.experiment import Comparison
-from eqco.experiments.tab5 import compare, metric_name
+from eqco.experiments.tab5 import compare, metric_name, steadiness
+from eqco.report.charts import Chart, Series, series_of_cells
 from eqco.report.style import COLOURS, INK, panels, save
 from eqco.runtime.records import Record
 
-__all__ = ["plot_tab5"]
+__all__ = ["charts_tab5", "finding_tab5", "plot_tab5"]
 
 NAMES = {"infonce": "InfoNCE", "eqco": "EqCo", "ml-cpc": "multi-label CPC"}
 
@@ -74,3 +75,43 @@ def draw_row(panel: Axes, cells: Sequence[Comparison], estimator: str) -> None:
         panel.plot(
             *zip(*published, strict=True), "o", mfc="none", mec=colour, markersize=9, mew=1.0
         )
+
+
+def charts_tab5(records: Sequence[Record]) -> list[Chart]:
+    """For the page: one chart for each true value."""
+    recipe, cells = records[0].recipe, compare(records)
+    charts = []
+    for truth in recipe["information"]:
+        pairs = sorted({record.recipe["pairs"] for record in records})
+        line = [(float(count), truth) for count in pairs]
+        series = [Series(name="truth", points=line, colour="ink", look="thin")]
+        for estimator in recipe["estimators"]:
+            row = [cell for cell in cells if cell.row == metric_name(estimator, truth)]
+            name = f"{NAMES[estimator]} ({'/'.join(dict.fromkeys(cell.kind for cell in row))})"
+            series += series_of_cells(name, row, [float(p) for p in pairs], colour=estimator)
+        charts.append(
+            Chart(
+                title=f"truth {truth:g} nats",
+                x_label="K, pairs per batch",
+                y_label="f̂, nats",
+                series=series,
+                log_x=True,
+                ticks=pairs,
+            )
+        )
+    return charts
+
+
+def finding_tab5(records: Sequence[Record]) -> str:
+    """How far each estimate moves with K."""
+    swings: dict[str, list[float]] = {}
+    for cell in steadiness(compare(records)):
+        swings.setdefault(cell.column, []).append(cell.mean)
+    pairs = sorted({record.recipe["pairs"] for record in records})
+    if len(pairs) < 2 or not {"infonce", "eqco"} <= set(swings):
+        return ""
+    return (
+        f"Between Gaussians of known information the reading of InfoNCE moves by up to "
+        f"{max(swings['infonce']):.2f} nats as K goes from {pairs[0]} to {pairs[-1]}, that of EqCo "
+        f"by at most {max(swings['eqco']):.2f}."
+    )

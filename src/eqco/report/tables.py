@@ -23,10 +23,14 @@ def comparison_table(cells: Sequence[Comparison]) -> tuple[list[str], list[list[
     lines = []
     for row in rows:
         here = [found.get((row, column)) for column in columns]
-        kinds = dict.fromkeys(cell.kind for cell in here if cell and cell.kind)
-        label = [" / ".join(kinds)] if labelled else []
+        label = [worth_words(here)] if labelled else []
         lines.append([row, *label, *(cell_text(cell) if cell else "–" for cell in here)])
     return ["", *(["f̂ is"] if labelled else []), *columns], lines
+
+
+def worth_words(cells: Sequence[Comparison | None]) -> str:
+    """What the numbers of a row are worth: bound, estimate, or which of them both."""
+    return " / ".join(dict.fromkeys(cell.kind for cell in cells if cell and cell.kind))
 
 
 def cell_text(cell: Comparison) -> str:

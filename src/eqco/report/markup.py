@@ -1,0 +1,119 @@
+"""Pieces of HTML. Every text that comes from a record passes through `escape` here."""
+
+import json
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+from urllib.parse import quote
+
+from eqco.experiments.experiment import Comparison
+from eqco.report.tables import worth_words
+
+__all__ = ["command", "comparison_html", "data_script", "link", "table_html"]
+
+
+def data_script(data: Mapping[str, Any]) -> str:
+    """JSON that may stand inside a script element.
+
+    >>> data_script({"a": "</script>"})
+    '{"a":"\\\\u003c/script>"}'
+    """
+    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def link(address: str, text: str) -> str:
+    """A link to a file beside the page.
+
+    >>> link("results/a b.json", "<b>")
+    '<a href="results/a%20b.json">&lt;b&gt;</a>'
+    """
+    return f'<a href="{escape(quote(address))}">{escape(text)}</a>'
+
+
+def command(text: str) -> str:
+    """A command to copy."""
+    return f'<p class="command"><code>{escape(text)}</code></p>'
+
+
+def table_html(header: Sequence[str], lines: Sequence[Sequence[str]], *, caption: str = "") -> str:
+    """A plain table; the first column names its rows."""
+    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in header)
+    body = "".join(
+        f'<tr><th scope="row">{escape(line[0])}</th>'
+        + "".join(f"<td>{escape(text)}</td>" for text in line[1:])
+        + "</tr>"
+        for line in lines
+    )
+    pairs = any(", " in text for line in lines for text in line[1:])  # may be broken in two
+    return framed(f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>", "pairs" if pairs else "")
+
+
+def framed(inside: str, kind: str = "") -> str:
+    """A table that scrolls by itself where it is too wide."""
+    look = f' class="{kind}"' if kind else ""
+    return f'<div class="scroll" tabindex="0"><table{look}>{inside}</table></div>'
+
+
+def comparison_html(cells: Sequence[Comparison], *, caption: str = "") -> str:
+    """Our numbers, and in columns of their own the paper's."""
+    columns = list(dict.fromkeys(cell.column for cell in cells))
+    rows = list(dict.fromkeys(cell.row for cell in cells))
+    found = {(cell.row, cell.column): cell for cell in cells}
+    printed = {cell.column for cell in cells if cell.published is not None}
+    labelled = any(cell.kind for cell in cells)
+    places = max(decimals(cell.published) for cell in cells)
+    deep = ' rowspan="2"' if printed else ""
+    first = [f'<th{deep} class="corner"></th>'] + [f'<th scope="col"{deep}>f̂ is</th>'] * labelled
+    second = []
+    for column in columns:
+        if column in printed:
+            first.append(f'<th scope="colgroup" colspan="2" class="wide">{escape(column)}</th>')
+            second.append('<th scope="col">ours</th><th scope="col" class="paper">paper</th>')
+        else:
+            first.append(f'<th scope="col"{deep}>{escape(column)}</th>')
+    head = f"<tr>{''.join(first)}</tr>" + (f"<tr>{''.join(second)}</tr>" if printed else "")
+    body = ""
+    for row in rows:
+        here = [found.get((row, column)) for column in columns]
+        body += f'<tr><th scope="row">{escape(row)}</th>'
+        if labelled:
+            body += f'<td class="word">{escape(worth_words(here))}</td>'
+        for column, cell in zip(columns, here, strict=True):
+            body += f"<td>{ours_html(cell)}</td>"
+            if column in printed:
+                body += f'<td class="paper">{printed_number(cell, places)}</td>'
+        body += "</tr>"
+    below = f'<p class="hint">{escape(caption)}</p>' if caption else ""
+    return framed(f"<thead>{head}</thead><tbody>{body}</tbody>") + below
+
+
+def printed_number(cell: Comparison | None, places: int) -> str:
+    """The paper's number, with as many decimals as its neighbours have."""
+    if cell is None or cell.published is None:
+        return ""
+    return f"{cell.published:.{places}f}"
+
+
+def decimals(number: float | None) -> int:
+    """Decimals a number was printed with.
+
+    >>> decimals(67.5), decimals(6.0), decimals(None)
+    (1, 0, 0)
+    """
+    text = "" if number is None else f"{number:g}"
+    return len(text.partition(".")[2])
+
+
+def ours_html(cell: Comparison | None) -> str:
+    """Our mean, half the spread over seeds, and how many seeds there were.
+
+    >>> ours_html(Comparison(row="", column="", values=(1.70, 1.72)))
+    '1.71 <span class="small">±0.01</span>'
+    """
+    if cell is None:
+        return "–"
+    text = f"{cell.mean:.2f}" if abs(cell.mean) < 100 else f"{cell.mean:.0f}"
+    if len(cell.values) == 1:
+        return text
+    return f'{text} <span class="small">±{cell.spread / 2:.2f}</span>'

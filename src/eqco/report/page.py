@@ -1,0 +1,329 @@
+"""All records as one HTML page that needs no network: `eqco report`.
+
+The page is a function of the records: every number on it is in one of them, in the table of
+published numbers, or worked out in the explorer by the rules of `eqco.theory`.
+"""
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+
+import eqco
+from eqco.experiments.catalog import EXPERIMENTS
+from eqco.experiments.experiment import Comparison, Experiment
+from eqco.experiments.published import PUBLISHED
+from eqco.report.benchmarks import BENCHMARKS, Benchmark, newest_benchmark, plain_tables
+from eqco.report.catalog import EXHIBITS
+from eqco.report.charts import Chart, chart_data, charts_of_cells
+from eqco.report.exhibit import Exhibit
+from eqco.report.markup import command, comparison_html, data_script, link, table_html
+from eqco.report.palette import palette
+from eqco.report.provenance import PROFILES, seeds_of
+from eqco.report.tables import largest_difference
+from eqco.runtime.records import Record, read_records
+
+__all__ = ["write_page"]
+
+SPOKEN_FOR = ("tab5", "fig4", "study-small-batch", "fig3", "cifar10-simo", "demo")
+PAPER_EXHIBITS = 13  # Figures 1 to 4 and Tables 1 to 9
+SMOKE = "smoke"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """Records of one experiment and profile that stand together on the page."""
+
+    experiment: Experiment
+    profile: str
+    records: Sequence[Record]
+
+    @property
+    def exhibit(self) -> Exhibit:
+        """How the experiment is shown."""
+        return EXHIBITS.get(self.experiment.name, Exhibit())
+
+    @property
+    def label(self) -> str:
+        """Table 5, or the name of a study."""
+        return split_title(self.experiment)[0]
+
+
+def write_page(results: Path, out: Path) -> Path:
+    """Write the page of all records below `results`; returns its path."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(page(results, out.parent), encoding="utf-8")
+    return out
+
+
+def page(results: Path, folder: Path) -> str:
+    """The page as text; its links lead from `folder` to the records."""
+    shown = [
+        found
+        for name in sorted(EXPERIMENTS, key=reading_order)
+        for profile in EXPERIMENTS[name].profiles
+        if (found := recorded(EXPERIMENTS[name], profile, results)) is not None
+    ]
+    base = Path(os.path.relpath(results, folder))
+    charts: dict[str, list[Chart]] = {}
+    sections = []
+    for name in dict.fromkeys(one.experiment.name for one in shown):
+        here = [one for one in shown if one.experiment.name == name]
+        sections.append(section(here, base, charts))
+    missing, measured = missing_section(shown), benchmark_section(results, base, charts)
+    data = {key: [chart_data(chart) for chart in drawn] for key, drawn in charts.items()}
+    return Template(asset("page.html")).substitute(
+        style=palette() + asset("page.css"),
+        script=asset("charts.js") + asset("explorer.js"),
+        summary=summary(shown),
+        contents=contents(shown, missing, measured),
+        sections="\n".join(sections),
+        missing=missing,
+        benchmarks=measured,
+        footer=footer([record for one in shown for record in one.records]),
+        data=data_script(data),
+    )
+
+
+def asset(name: str) -> str:
+    """A part of the page that lies beside this file."""
+    return (files("eqco.report") / "assets" / name).read_text(encoding="utf-8")
+
+
+def reading_order(name: str) -> tuple[int, str]:
+    """Figures and tables by number, then studies, then the rest.
+
+    >>> sorted(["demo", "study-bound", "tab5", "fig4"], key=reading_order)
+    ['fig4', 'tab5', 'study-bound', 'demo']
+    """
+    kinds = ("fig", "tab", "study")
+    return next((i for i, kind in enumerate(kinds) if name.startswith(kind)), len(kinds)), name
+
+
+def recorded(experiment: Experiment, profile: str, results: Path) -> Shown | None:
+    """The records of the recipes this profile has now; None where there are none."""
+    recipes = experiment.recipes(profile)
+    found = read_records(results, experiment.name, profile)
+    current = [record for record in found if record.recipe in recipes]
+    return Shown(experiment=experiment, profile=profile, records=current) if current else None
+
+
+def split_title(experiment: Experiment) -> tuple[str, str]:
+    """What stands small above a heading, and the heading."""
+    match = re.fullmatch(r"((?:Figure|Table) \d+|Study): (.*)", experiment.title)
+    label, title = match.groups() if match else (experiment.name, experiment.title)
+    return label, title[0].upper() + title[1:]
+
+
+def section(shown: Sequence[Shown], base: Path, charts: dict[str, list[Chart]]) -> str:
+    """One experiment: what it is about, then each profile by itself."""
+    experiment, exhibit = shown[0].experiment, shown[0].exhibit
+    label, title = split_title(experiment)
+    about = f'<p class="shows">{escape(exhibit.shows)}</p>' if exhibit.shows else ""
+    parts = [profile_part(one, base, charts) for one in shown]
+    return (
+        f'<section id="{escape(experiment.name)}"><p class="eyebrow">{escape(label)}</p>'
+        f"<h2>{escape(title)}</h2>{about}{''.join(parts)}</section>"
+    )
+
+
+def profile_part(one: Shown, base: Path, charts: dict[str, list[Chart]]) -> str:
+    """Profile, seeds, finding, charts, tables, command and records of one profile."""
+    experiment, records = one.experiment, one.records
+    cells = experiment.compare(records)
+    key = f"{experiment.name}/{one.profile}"
+    same = one.profile == "paper"
+    drawn = one.exhibit.charts
+    charts[key] = charts_of_cells(cells, same_quantity=same) if drawn is None else drawn(records)
+    finding = one.exhibit.finding(records)
+    tables = [comparison_html(cells, caption=caption(one, cells, same))]
+    tables += [
+        f"<h3>{escape(title)}</h3>{comparison_html(concluded)}"
+        for title, concluded in experiment.conclude(cells).items()
+        if concluded
+    ]
+    seeds = " ".join(map(str, seeds_of(records)))
+    made = f"eqco reproduce {experiment.name} --profile {one.profile} --seeds {seeds}"
+    return (
+        f'<div data-profile="{escape(one.profile)}">{made_by(one)}'
+        + (f'<p class="finding">{escape(finding)}</p>' if finding and one.profile != SMOKE else "")
+        + f'<div class="charts" data-charts="{escape(key)}"></div>{"".join(tables)}'
+        + command(made)
+        + record_list(one, base)
+        + "</div>"
+    )
+
+
+def made_by(one: Shown) -> str:
+    """Profile, seeds, how many runs and how long they took."""
+    records, seeds = one.records, seeds_of(one.records)
+    wanted = len(one.experiment.recipes(one.profile)) * len(seeds)
+    runs = f"{len(records)} run{'s' * (len(records) > 1)}"
+    if len(records) < wanted:
+        runs = f"{len(records)} of {wanted} runs so far"
+    words = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
+    time = duration(sum(record.seconds for record in records))
+    days = max(record.finished for record in records)[:10]
+    about = f"{PROFILES.get(one.profile, '')} · {words} · {runs}, {time} · {days}"
+    look = " smoke" if one.profile == SMOKE else ""
+    return (
+        f'<p class="made"><span class="badge{look}">profile {escape(one.profile)}</span> '
+        f"<span>{escape(about)}</span></p>"
+    )
+
+
+def caption(one: Shown, cells: Sequence[Comparison], same: bool) -> str:
+    """How to read the table, and what the paper's numbers are."""
+    several = any(len(cell.values) > 1 for cell in cells)
+    words = [f"Mean over {len(seeds_of(one.records))} seeds ± half the spread."] * several
+    if any(cell.published is not None for cell in cells):
+        published = PUBLISHED[one.experiment.name]
+        words.append(f"Paper: {published.place}, {published.quantity}.")
+        farthest = largest_difference(cells)
+        if same and farthest is not None:
+            words.append(f"Largest difference: {farthest:.2f}.")
+    return " ".join(words)
+
+
+def record_list(one: Shown, base: Path) -> str:
+    """Links to every record, folded away."""
+    name = one.experiment.name
+    folder = base / name / one.profile
+    items = "".join(
+        f"<li>{link(record.path(base).as_posix(), record.path(base).name)}</li>"
+        for record in one.records
+    )
+    codes = ", ".join(sorted({record.code for record in one.records}))
+    return (
+        f'<details class="records"><summary>{len(one.records)} '
+        f"record{'s' * (len(one.records) > 1)} in {escape(folder.as_posix())}</summary>"
+        f"<ul>{items}</ul><p>Code {escape(codes)}; {escape(machine(one.records[0]))}.</p></details>"
+    )
+
+
+def machine(record: Record) -> str:
+    """Where it ran."""
+    used = record.hardware
+    return f"{used['processor']}, {used['cores']} cores, torch {used['torch']}"
+
+
+def duration(seconds: float) -> str:
+    """Computing time in the largest unit that fits.
+
+    >>> duration(50), duration(600), duration(9000)
+    ('50 s', '10 min', '2.5 h')
+    """
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def summary(shown: Sequence[Shown]) -> str:
+    """Three sentences: two findings, and how much of the paper they cover."""
+    real = [one for one in shown if one.profile != SMOKE]
+    sentences: list[str] = []
+    for name in SPOKEN_FOR:
+        for one in real:
+            if one.experiment.name == name and len(sentences) < 2:
+                said = one.exhibit.finding(one.records)
+                sentences += [f"{escape(said)} {cite(one)}"] * bool(said)
+    done = list(
+        dict.fromkeys(one.label for one in real if re.match("fig|tab", one.experiment.name))
+    )
+    if not sentences:
+        sentences.append("No experiment has records yet that would say something.")
+    if len(sentences) < 2:
+        sentences.append("Below is the command of each experiment that makes its records.")
+    names = f" ({', '.join(done)})" if done else ""
+    sentences.append(
+        f"Records exist here for {len(done)} of the paper's {PAPER_EXHIBITS} figures and "
+        f"tables{names}; what has none is listed with the command that makes it."
+    )
+    return f"<ol>{''.join(f'<li>{sentence}</li>' for sentence in sentences)}</ol>"
+
+
+def cite(one: Shown) -> str:
+    """Where a sentence comes from."""
+    seeds = len(seeds_of(one.records))
+    words = f"{one.label}, profile {one.profile}, {seeds} seed{'s' * (seeds > 1)}"
+    return f'<a class="cite" href="#{escape(one.experiment.name)}">{escape(words)}</a>'
+
+
+def contents(shown: Sequence[Shown], missing: str, measured: str) -> str:
+    """Links to the sections."""
+    places = {one.experiment.name: one.label for one in shown}
+    places |= {"missing": "Not run yet"} if missing else {}
+    places |= {"benchmarks": "Speed"} if measured else {}
+    items = "".join(
+        f'<li><a href="#{escape(name)}">{escape(label)}</a></li>' for name, label in places.items()
+    )
+    return f'<nav aria-label="Sections"><ul class="contents">{items}</ul></nav>'
+
+
+def missing_section(shown: Sequence[Shown]) -> str:
+    """Experiments without records, with the command that would make them."""
+    done = {one.experiment.name for one in shown if one.profile != SMOKE}
+    rows = [
+        f'<tr><th scope="row">{escape(EXPERIMENTS[name].title)}</th>'
+        f"<td><code>{escape(command_for(EXPERIMENTS[name]))}</code></td></tr>"
+        for name in sorted(EXPERIMENTS, key=reading_order)
+        if name not in done
+    ]
+    if not rows:
+        return ""
+    return (
+        '<section id="missing"><h2>Not run yet</h2><p class="shows">Each has one command, which '
+        "goes on from the records that exist.</p>"
+        f'<table class="listing"><tbody>{"".join(rows)}</tbody></table></section>'
+    )
+
+
+def command_for(experiment: Experiment) -> str:
+    """The command that makes the records an experiment has not: at the desk where it can be."""
+    profile = "desk" if "desk" in experiment.profiles else list(experiment.profiles)[-1]
+    return f"eqco reproduce {experiment.name} --profile {profile}"
+
+
+def benchmark_section(results: Path, base: Path, charts: dict[str, list[Chart]]) -> str:
+    """The newest record of each benchmark."""
+    names = {path.name for path in results.glob("bench-*")}
+    parts = []
+    for name in sorted(names, key=lambda name: [*BENCHMARKS, name].index(name)):
+        record = newest_benchmark(results, name)
+        if record is None:
+            continue
+        shown = BENCHMARKS.get(name) or Benchmark(title=name, shows="", tables=plain_tables)
+        charts[name] = shown.charts(record)
+        place = f'<div class="charts" data-charts="{escape(name)}"></div>' if charts[name] else ""
+        tables = "".join(
+            (f"<h4>{escape(table.title)}</h4>" if table.title else "")
+            + table_html(table.header, table.lines)
+            for table in shown.tables(record)
+        )
+        note = (
+            f"{shown.note(record)} {machine(record)}; {record.finished[:10]}, code {record.code}."
+        )
+        folder = base / name / record.profile
+        parts.append(
+            f'<div id="{escape(name)}"><h3>{escape(shown.title)}</h3>'
+            f'<p class="shows">{escape(shown.shows)}</p>{place}{tables}'
+            f'<p class="hint">{escape(note)} {link(folder.as_posix(), "record")}</p>'
+            f"{command(f'python benchmarks/{name[6:]}.py --record')}</div>"
+        )
+    if not parts:
+        return ""
+    return (
+        '<section id="benchmarks"><h2>Speed</h2><p class="shows">Measured side by side in one run '
+        f"on one machine; machines differ, ratios less so.</p>{''.join(parts)}</section>"
+    )
+
+
+def footer(records: Sequence[Record]) -> str:
+    """What made the page, and from what."""
+    newest = max((record.finished[:10] for record in records), default="")
+    words = f"Made by eqco report, eqco {eqco.__version__}, from {len(records)} records"
+    return f"<p>{escape(words)}{f', the newest of {escape(newest)}' if newest else ''}.</p>"
