@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:  # what type checkers and editors see
-    from eqco.assembly import load, resume, train  # noqa: F401
+    from eqco.assembly import load, open_weights, resume, train  # noqa: F401
     from eqco.contrast import *  # noqa: F403
     from eqco.recipes import Recipe, named_recipe, read_recipe  # noqa: F401
     from eqco.theory import *  # noqa: F403
@@ -56,7 +56,7 @@ _HOMES: dict[str, str] = {
         ),
         "eqco.contrast",
     ),
-    **dict.fromkeys(("load", "resume", "train"), "eqco.assembly"),
+    **dict.fromkeys(("load", "open_weights", "resume", "train"), "eqco.assembly"),
     **dict.fromkeys(("Recipe", "named_recipe", "read_recipe"), "eqco.recipes"),
 }
 

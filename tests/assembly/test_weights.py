@@ -1,7 +1,6 @@
 """One door for weights: whatever wrote them, the features are those of the network that did."""
 
 import json
-from dataclasses import replace
 
 import pytest
 import timm
@@ -10,9 +9,8 @@ import torchvision
 from safetensors.torch import save_file
 from torch import nn
 
-from eqco.assembly import load, open_weights, pixels, random_like, train
+from eqco.assembly import load, open_weights, pixels, random_like
 from eqco.encoders import Encoder, LightEncoder, linear_head, resnet
-from eqco.recipes import named_recipe
 from eqco.runtime.errors import InputError
 
 IMAGES = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))
@@ -39,46 +37,32 @@ def features(network, images=IMAGES):
     return network(images)
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    """A short training on the embedded photos."""
-    recipe = named_recipe("simo", "demo")
-    recipe = replace(
-        recipe,
-        training=replace(recipe.training, epochs=1, num_queries=64),
-        optimiser=replace(recipe.optimiser, warmup_epochs=0),
-    )
-    place = tmp_path_factory.mktemp("runs") / "simo"
-    train(recipe, out=place)
-    return place
-
-
 def steps_of(run):
     return json.loads((run / "result.json").read_text())["steps"]
 
 
 @pytest.mark.parametrize("part", ["", "checkpoints/last.pt"])
-def test_a_run_gives_its_query_encoders_backbone_frozen(run, part):
-    found = open_weights(run / part)
-    expected = load(run)
+def test_a_run_gives_its_query_encoders_backbone_frozen(light_run, part):
+    found = open_weights(light_run / part)
+    expected = load(light_run)
     images = torch.randn(2, 3, found.image_size, found.image_size)
     assert torch.equal(features(found.backbone, images), features(expected.backbone, images))
-    assert (found.origin, found.step) == ("run", steps_of(run))
+    assert (found.origin, found.step) == ("run", steps_of(light_run))
     assert found.image_size == found.recipe.data.image_size
     assert not found.backbone.training
     assert not any(parameter.requires_grad for parameter in found.backbone.parameters())
 
 
-def test_a_checkpoint_under_another_name_is_still_known(run, tmp_path):
+def test_a_checkpoint_under_another_name_is_still_known(light_run, tmp_path):
     copy = tmp_path / "mine.pth"
-    copy.write_bytes((run / "checkpoints/last.pt").read_bytes())
+    copy.write_bytes((light_run / "checkpoints/last.pt").read_bytes())
     assert open_weights(copy).origin == "run"
     assert isinstance(load(copy), Encoder)
 
 
-def test_another_network_than_the_runs_is_refused(run):
+def test_another_network_than_the_runs_is_refused(light_run):
     with pytest.raises(InputError, match="was trained with light, not resnet18"):
-        open_weights(run, backbone="resnet18")
+        open_weights(light_run, backbone="resnet18")
 
 
 @pytest.mark.parametrize("name", ["resnet18", "resnet50"])
@@ -194,6 +178,7 @@ def test_the_baselines_are_an_untrained_network_and_the_pixels():
         ("random", {"backbone": "light", "image_size": 0}, "image_size=0"),
         ("random", {"stem": "small"}, "Give --backbone"),
         ("pixels", {"image_size": 0}, "image_size=0"),
+        ("random", {"backbone": "timm:vit_tiny_patch16_224", "image_size": 32}, "--image-size"),
     ],
 )
 def test_what_cannot_be_opened_is_refused(given, settings, message):

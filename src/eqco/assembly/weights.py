@@ -103,7 +103,21 @@ def open_weights(
         if image_size < 1:
             raise InputError(f"image_size={image_size}; it must be 1 or more.")
         found = replace(found, image_size=image_size)
+    refuse_size(found)
     return found
+
+
+@torch.no_grad()
+def refuse_size(weights: Weights) -> None:
+    """Refuse images of a size that the network does not take, before any is read."""
+    size = weights.image_size
+    try:
+        weights.backbone(torch.zeros(1, 3, size, size))
+    except (RuntimeError, AssertionError, ValueError) as error:
+        raise InputError(
+            f"{weights.name} does not take images of image_size={size} ({error}). "
+            f"Give another --image-size."
+        ) from error
 
 
 def frozen(backbone: nn.Module) -> nn.Module:

@@ -27,6 +27,8 @@ COMMANDS: dict[str, str] = {
     "recipes": "list the published recipes, or show one",
     "data": "describe a folder of images or a data set by name, with a contact sheet",
     "views": "draw images beside their augmented views, to look at before training",
+    "export": "write an encoder for torchvision, timm, ONNX, safetensors or MoCo's scripts",
+    "embed": "turn a folder of images into vectors, with any weights",
     "demo": "see the rule at work: loss, information and gradient against K, in a minute",
     "lab": "estimate information between Gaussians; each value says if it is a guaranteed bound",
     "reproduce": "regenerate a figure, table or study of the paper, with its number beside ours",

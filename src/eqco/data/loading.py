@@ -102,7 +102,7 @@ class EvaluationLoader:
     """All images of a split in order, resized and cut at the centre, with their labels.
 
     Labels are -1 where there are none. The last batch may be short; under `skip` an unreadable
-    image is left out.
+    image is left out and kept in `unreadable`.
     """
 
     def __init__(
@@ -127,6 +127,7 @@ class EvaluationLoader:
         self.device = torch.device(device)
         self.dtype = dtype
         self.skip = on_unreadable == "skip"
+        self.unreadable: list[UnreadableImageError] = []
 
     def __len__(self) -> int:
         return -(-len(self.split) // self.batch_size)
@@ -154,5 +155,6 @@ class EvaluationLoader:
         for cut, numbers, unreadable in loader:
             if unreadable and not self.skip:
                 raise unreadable[0]
+            self.unreadable += unreadable
             if len(numbers):
                 yield cut[0], numbers

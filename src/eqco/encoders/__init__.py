@@ -2,7 +2,7 @@
 
 from eqco.encoders.architecture import Architecture, architecture_of
 from eqco.encoders.batch_norm import SplitBatchNorm1d, SplitBatchNorm2d, split_batch_norm
-from eqco.encoders.encoder import Encoder, backbone_named, feature_dim_of
+from eqco.encoders.encoder import RESNETS, TIMM, Encoder, backbone_named, feature_dim_of
 from eqco.encoders.foreign import fill, state_dict_in, unwrap
 from eqco.encoders.heads import linear_head, mlp_head, normalised_head
 from eqco.encoders.light import LightEncoder
@@ -18,6 +18,8 @@ from eqco.encoders.sync_batch_norm import (
 from eqco.encoders.timm_bridge import timm_encoder
 
 __all__ = [
+    "RESNETS",
+    "TIMM",
     "Architecture",
     "Encoder",
     "LightEncoder",

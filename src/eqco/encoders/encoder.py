@@ -11,7 +11,7 @@ from eqco.encoders.resnet import Stem, resnet
 from eqco.encoders.timm_bridge import timm_encoder
 from eqco.runtime.errors import InputError
 
-__all__ = ["Encoder", "backbone_named", "feature_dim_of"]
+__all__ = ["RESNETS", "TIMM", "Encoder", "backbone_named", "feature_dim_of"]
 
 RESNETS = {"resnet18": 18, "resnet34": 34, "resnet50": 50}
 TIMM = "timm:"

@@ -21,6 +21,10 @@ def read_tensor_file(path: Path) -> tuple[Any, dict[str, str]]:
     """
     if not path.is_file():
         raise InputError(f"there is no file {path}.")
+    if path.suffix == ".onnx":
+        raise InputError(
+            f"{path} is an ONNX graph, for onnxruntime. Give the weights it came from."
+        )
     with open(path, "rb") as file:
         head = file.read(9)
     if path.suffix == ".safetensors" or head[8:] == b"{":

@@ -1,0 +1,236 @@
+"""A trained encoder as a plain file for other programs, checked as it is written."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from eqco.assembly.onnx_files import write_onnx
+from eqco.assembly.weights import Weights
+from eqco.encoders import RESNETS, TIMM, Architecture
+from eqco.recipes import recipe_to_dict
+from eqco.runtime.checkpoints import save_to
+from eqco.runtime.errors import InputError, MissingExtraError
+from eqco.runtime.records import code_version
+from eqco.runtime.whole_files import refuse_existing, whole_file
+
+__all__ = ["SUFFIXES", "Exported", "Format", "export_weights"]
+
+Format = Literal["torchvision", "timm", "onnx", "safetensors", "moco"]
+SUFFIXES: dict[str, str] = {
+    "torchvision": ".pth",
+    "timm": ".pth",
+    "onnx": ".onnx",
+    "safetensors": ".safetensors",
+    "moco": ".pth",
+}
+OTHERS = "Export it --to safetensors, which eqco reads, or --to onnx, which runs anywhere."
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was written, and lines that show how to load it."""
+
+    file: Path
+    usage: tuple[str, ...]
+
+
+def export_weights(
+    weights: Weights, to: Format, out: Path, *, epoch: int = 0, overwrite: bool = False
+) -> Exported:
+    """Write the backbone so that another program loads it, and check that it does.
+
+    * `torchvision`: a state dict for the ResNet of that name with `fc = Identity()`, strictly.
+    * `timm`: a state dict for timm's network of that name with `num_classes=0`, strictly.
+    * `onnx`: a graph with any number of images; onnxruntime must give the same features.
+    * `safetensors`: the state dict with the recipe in its metadata; of every network.
+    * `moco`: a checkpoint in MoCo's form, head included, for scripts made for MoCo.
+
+    Args:
+        weights: from `open_weights`.
+        to: the format.
+        out: the file.
+        epoch: what the checkpoint of `moco` says it was trained for.
+        overwrite: replace a file that is there.
+    """
+    if to not in get_args(Format):
+        raise InputError(f"--to {to}; choose {', '.join(get_args(Format))}.")
+    if weights.origin in ("pixels", "random"):
+        raise InputError(
+            f"{weights.name} is a baseline; give a run or a file of weights to export."
+        )
+    refuse_existing(out, overwrite=overwrite)
+    writers: dict[str, Callable[[], tuple[str, ...]]] = {
+        "torchvision": lambda: write_torchvision(weights, out),
+        "timm": lambda: write_timm(weights, out),
+        "onnx": lambda: write_onnx(
+            weights.backbone, out, image_size=weights.image_size, words=words_of(weights)
+        ),
+        "safetensors": lambda: write_safetensors(weights, out),
+        "moco": lambda: write_moco(weights, out, epoch),
+    }
+    return Exported(out, writers[to]())
+
+
+def write_torchvision(weights: Weights, out: Path) -> tuple[str, ...]:
+    """A state dict for torchvision's ResNet without its classifier."""
+    name = torchvision_name(weights, "torchvision")
+    with whole_file(out) as partial:
+        save(plain_state(weights.backbone), partial)
+        model = torchvision_model(name)
+        model.load_state_dict(torch.load(partial, weights_only=True))
+        refuse_other_features(model, weights)
+    return (
+        "import torch, torchvision",
+        f"model = torchvision.models.{name}()",
+        "model.fc = torch.nn.Identity()  # the file has no classifier; add yours after loading",
+        f'model.load_state_dict(torch.load("{out.name}", weights_only=True))',
+    )
+
+
+def write_timm(weights: Weights, out: Path) -> tuple[str, ...]:
+    """A state dict for timm's network of that name without its classifier."""
+    architecture = weights.architecture
+    plain = architecture is not None and (architecture.width, architecture.stem) == (1, "imagenet")
+    if architecture is None or not plain or architecture.name == "light":
+        raise InputError(f"timm has no network like {called(weights)}. {OTHERS}")
+    name = architecture.name.removeprefix(TIMM)
+    with whole_file(out) as partial:
+        save(plain_state(weights.backbone), partial)
+        model = Architecture(TIMM + name).build()
+        model.load_state_dict(torch.load(partial, weights_only=True))
+        refuse_other_features(model, weights)
+    return (
+        "import timm",
+        f'model = timm.create_model("{name}", num_classes=0, checkpoint_path="{out.name}")',
+    )
+
+
+def write_safetensors(weights: Weights, out: Path) -> tuple[str, ...]:
+    """The state dict, with words in the metadata that let `open_weights` build the network."""
+    try:
+        from safetensors.torch import load_file, save_file
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("safetensors", "export") from error
+    state = plain_state(weights.backbone)
+    with whole_file(out) as partial:
+        save_file(state, partial, metadata={"format": "pt", **words_of(weights)})
+        read = load_file(partial)
+        if any(not torch.equal(read[name], value) for name, value in state.items()):
+            raise InputError(f"{out} does not hold what was written to it; is the disk sound?")
+    return (
+        "import eqco",
+        f'backbone = eqco.open_weights("{out.name}").backbone',
+        "# or the bare state dict:",
+        "from safetensors.torch import load_file",
+        f'state = load_file("{out.name}")',
+    )
+
+
+def write_moco(weights: Weights, out: Path, epoch: int) -> tuple[str, ...]:
+    """A checkpoint as MoCo's training leaves it: the query encoder, its head under `fc`."""
+    name = torchvision_name(weights, "MoCo's scripts")
+    state = plain_state(weights.backbone)
+    if weights.encoder is not None:
+        head = plain_state(weights.encoder.head)
+        state |= {f"fc.{part}": value for part, value in head.items()}
+    content: dict[str, Any] = {
+        "epoch": epoch,
+        "arch": name,
+        "state_dict": {f"module.encoder_q.{part}": value for part, value in state.items()},
+        "eqco": words_of(weights),
+    }
+    with whole_file(out) as partial:
+        save(content, partial)
+        refuse_other_features(from_moco(partial, name), weights)
+    return (
+        "# with the scripts of github.com/facebookresearch/moco, unchanged",
+        f"python main_lincls.py -a {name} --pretrained {out.name} IMAGENET",
+        f"python detection/convert-pretrain-to-detectron2.py {out.name} {out.stem}.pkl",
+    )
+
+
+def from_moco(file: Path, name: str) -> nn.Module:
+    """torchvision's network with a checkpoint of MoCo's form in it."""
+    prefix, head = "module.encoder_q.", "module.encoder_q.fc."
+    state = torch.load(file, weights_only=True)["state_dict"]
+    model = torchvision_model(name)
+    model.load_state_dict(
+        {n.removeprefix(prefix): v for n, v in state.items() if not n.startswith(head)}
+    )
+    return model
+
+
+def torchvision_name(weights: Weights, reader: str) -> str:
+    """The name that the network has in torchvision; others are refused."""
+    from torchvision.models import list_models, resnet
+
+    architecture = weights.architecture
+    name = "" if architecture is None else architecture.name.removeprefix(TIMM)
+    plain = architecture is not None and (architecture.width, architecture.stem) == (1, "imagenet")
+    if not plain or name not in (*RESNETS, *list_models(module=resnet)):
+        raise InputError(
+            f"{reader} knows the ResNets of torchvision alone, and {called(weights)} is none of "
+            f"them. {OTHERS}"
+        )
+    return name
+
+
+def torchvision_model(name: str) -> nn.Module:
+    """torchvision's network without its classifier."""
+    from torchvision.models import get_model
+
+    model: nn.Module = get_model(name, weights=None)
+    model.fc = nn.Identity()
+    return model
+
+
+def called(weights: Weights) -> str:
+    """What to call the network in front of the user."""
+    if weights.architecture is None:
+        return f"a {type(weights.backbone).__name__}"
+    return str(weights.architecture)
+
+
+@torch.no_grad()
+def refuse_other_features(model: nn.Module, weights: Weights) -> None:
+    """The file must give, where it is loaded, the features it gives here."""
+    size = weights.image_size
+    images = torch.randn(2, 3, size, size, generator=torch.Generator().manual_seed(0))
+    theirs, ours = model.eval()(images), weights.backbone(images)
+    if not torch.allclose(theirs, ours, rtol=1e-4, atol=1e-5 * float(ours.abs().max())):
+        raise InputError(
+            f"{called(weights)} loaded there gives other features than here: they are different "
+            f"networks of one name. {OTHERS}"
+        )
+
+
+def save(content: dict[str, Any], file: Path) -> None:
+    """`torch.save` to a file."""
+    with open(file, "wb") as stream:
+        save_to(stream, content)
+
+
+def plain_state(module: nn.Module) -> dict[str, Tensor]:
+    """Names and contiguous tensors on the CPU, in the default layout."""
+    return {
+        name: value.detach().cpu().contiguous().clone(memory_format=torch.contiguous_format)
+        for name, value in module.state_dict().items()
+    }
+
+
+def words_of(weights: Weights) -> dict[str, str]:
+    """What the file tells of itself, in strings; `open_weights` builds the network from it."""
+    words = {"image_size": str(weights.image_size), "exported_by": f"eqco {code_version()}"}
+    if weights.architecture is not None:
+        words["backbone"] = weights.architecture.name
+        words["width"] = str(weights.architecture.width)
+        words["stem"] = weights.architecture.stem
+    if weights.recipe is not None:
+        words["recipe"] = json.dumps(recipe_to_dict(weights.recipe), sort_keys=True)
+        words["step"] = str(weights.step)
+    return words

@@ -1,0 +1,106 @@
+"""The page that goes with exported weights: what they are, where from, how good, how to load."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from eqco.assembly.weights import Weights
+from eqco.data import find_pipeline
+from eqco.recipes import recipe_to_dict
+from eqco.runtime.records import code_version
+from eqco.runtime.run_directory import RunDirectory, read_json
+
+__all__ = ["RunFacts", "model_card", "run_facts"]
+
+RunFacts = dict[str, Any]
+
+
+def run_facts(weights: Weights, given: Path) -> RunFacts:
+    """What the run directory tells of these weights: data, epochs, figures, versions.
+
+    Figures are those of the end of training; a checkpoint from before has none.
+    """
+    if weights.recipe is None:
+        return {}
+    run = RunDirectory(given if given.is_dir() else given.resolve().parent.parent)
+    if not run.environment.exists():  # a checkpoint that was taken out of its run
+        return {}
+    met = read_json(run.environment)
+    assert weights.step is not None
+    facts: RunFacts = {
+        "data": Path(met["data"]).name,  # not where it lies on this machine
+        "images": met["images"],
+        "epochs": weights.step // met["steps_per_epoch"],
+        "code": met["code"],
+        "probe": {},
+    }
+    result = read_json(run.result) if run.result.exists() else {}
+    if result.get("steps") == weights.step:
+        facts["probe"] = result["probe"]
+    return facts
+
+
+def model_card(weights: Weights, facts: RunFacts, *, file: str, usage: Sequence[str]) -> str:
+    """A short page in Markdown."""
+    normalised = find_pipeline("mocov2")
+    network = str(weights.architecture) if weights.architecture else type(weights.backbone).__name__
+    lines = [
+        f"# {file}",
+        "",
+        f"A {network} backbone, without a classifier: images in, {weights.feature_dim} features "
+        f"out.",
+        "",
+        "## Loading",
+        "",
+        "```",
+        *usage,
+        "```",
+        "",
+        f"Input: RGB images of {weights.image_size} × {weights.image_size} pixels, in [0, 1], "
+        f"minus {list(normalised.mean)}, divided by {list(normalised.std)}. Use eval mode.",
+        "",
+        "## Training",
+        "",
+        *training_lines(weights, facts),
+        "",
+        "## Figures",
+        "",
+        *figure_lines(facts),
+        "",
+        "## Versions",
+        "",
+        *([f"* trained by eqco {facts['code']}"] if facts else []),
+        f"* exported by eqco {code_version()}",
+    ]
+    if weights.recipe is not None:
+        recipe = json.dumps(recipe_to_dict(weights.recipe), indent=1)
+        lines += ["", "## Recipe", "", "```json", recipe, "```"]
+    return "\n".join(lines) + "\n"
+
+
+def training_lines(weights: Weights, facts: RunFacts) -> list[str]:
+    """How the weights came about, as far as it is known."""
+    recipe = weights.recipe
+    if recipe is None:
+        return [f"Unknown: taken from {Path(weights.name).name}, which was not trained by a run."]
+    alpha = "none (plain InfoNCE)" if recipe.objective.alpha is None else recipe.objective.alpha
+    count = "all of the batch" if recipe.negatives.count is None else recipe.negatives.count
+    lines = [
+        f"* method: {recipe.method}, without labels",
+        f"* negatives: {count}, temperature {recipe.objective.temperature}, α {alpha}",
+        f"* steps: {weights.step}, of {recipe.training.num_queries} images each",
+        f"* seed: {recipe.training.seed}",
+    ]
+    if facts:
+        lines.insert(1, f"* data: {facts['data']}, {facts['images']:,} images")
+        lines.insert(2, f"* epochs: {facts['epochs']} of {recipe.training.epochs}")
+    return lines
+
+
+def figure_lines(facts: RunFacts) -> list[str]:
+    """The figures of the run's end, or that there are none."""
+    probe = facts.get("probe")
+    if not probe:
+        return ["None were measured on these weights. `eqco eval` measures them."]
+    return [f"* {name}: {100 * value:.1f} %" for name, value in probe.items()]

@@ -1,0 +1,96 @@
+"""`eqco embed`: vectors for a folder of images."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import torch
+import tyro
+from rich.console import Console
+
+from eqco.assembly import open_weights
+from eqco.assembly.parts import check_device
+from eqco.cli.progress import progress_bar
+from eqco.data.albums import open_album
+from eqco.data.opening import DEFAULT_ROOT
+from eqco.encoders import Stem
+from eqco.evaluation.embedding import Embedding, embed, parts_folder
+from eqco.runtime.whole_files import whole_file
+
+
+def run(
+    weights: Annotated[str, tyro.conf.Positional],
+    images: Annotated[str, tyro.conf.Positional],
+    /,
+    *,
+    out: Path = Path("features.npz"),
+    normalise: bool = False,
+    on_unreadable: Literal["error", "skip"] = "error",
+    overwrite: bool = False,
+    backbone: str | None = None,
+    width: int = 1,
+    stem: Stem | None = None,
+    image_size: int | None = None,
+    batch_size: int = 256,
+    workers: int = 0,
+    device: str = "cuda" if torch.cuda.is_available() else "cpu",
+    root: Path = DEFAULT_ROOT,
+) -> None:
+    """Write a vector for every image in a folder and below, with its name, to an .npz file.
+
+    No labels are needed; where the folders are classes, labels are written too. Stopped at any
+    moment, the same command goes on, and the file is the same as if it had never been stopped.
+
+    In Python: f = numpy.load("features.npz"); f["features"], f["names"]
+
+    Args:
+        weights: a run directory, a checkpoint, a file of weights of torchvision, timm or MoCo,
+            torchvision:resnet50 for torchvision's own, random, or pixels.
+        images: a folder of any layout, or a data set by name.
+        out: the file.
+        normalise: give every vector the length 1.
+        on_unreadable: stop at an image that cannot be read, or leave it out and list it beside OUT.
+        overwrite: replace the file, or what was left of another call.
+        backbone: the network, where the weights do not tell: resnet50, light, timm:NAME.
+        width: of a ResNet that is named.
+        stem: of a ResNet that is named.
+        image_size: pixels along each side; by default what the network was trained on.
+        batch_size: images at a time.
+        workers: processes that decode images.
+        device: where to compute.
+        root: where data sets by name are downloaded to.
+
+    Examples:
+        eqco embed runs/simo photos/
+        eqco embed runs/simo photos/ --out photos.npz --normalise --workers 2
+        eqco embed moco_v2_800ep_pretrain.pth.tar photos/ --on-unreadable skip
+        eqco embed pixels photos/ --image-size 16
+    """
+    check_device(device)
+    opened = open_weights(weights, backbone=backbone, width=width, stem=stem, image_size=image_size)
+    albums = open_album(images, root=root)
+    how = Embedding(
+        backbone=opened.backbone,
+        size=opened.image_size,
+        batch_size=batch_size,
+        normalise=normalise,
+        workers=workers,
+        device=device,
+        on_unreadable=on_unreadable,
+    )
+    for note in (album.note for album in albums if album.note):
+        print(f"without labels: {note}", file=sys.stderr)
+    console = Console(stderr=True)
+    total = sum(map(len, albums))
+    try:
+        with progress_bar(console, f"embedding {total} images", total) as show:
+            done = embed(how, albums, out, overwrite=overwrite, show=show)
+    except KeyboardInterrupt:
+        print(f"what is done is kept in {parts_folder(out)}; the same command goes on")
+        raise
+    print(f"written: {done.file}: features ({done.count}, {done.feature_dim}) of {weights}")
+    if done.unreadable:
+        listed = out.with_suffix(".unreadable.txt")
+        with whole_file(listed) as partial:
+            partial.write_text("".join(f"{line}\n" for line in done.unreadable))
+        print(f"left out, since they cannot be read: {len(done.unreadable)}, listed in {listed}")

@@ -1,0 +1,64 @@
+"""`eqco export`: take the encoder away, as a file that other programs load."""
+
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from eqco.assembly import open_weights
+from eqco.assembly.export import SUFFIXES, Format, export_weights
+from eqco.assembly.model_card import model_card, run_facts
+from eqco.encoders import Stem
+from eqco.runtime.errors import InputError
+from eqco.runtime.whole_files import refuse_existing, whole_file
+
+
+def run(
+    weights: Annotated[str, tyro.conf.Positional],
+    /,
+    *,
+    to: Format,
+    out: Path | None = None,
+    overwrite: bool = False,
+    backbone: str | None = None,
+    width: int = 1,
+    stem: Stem | None = None,
+    image_size: int | None = None,
+) -> None:
+    """Write a trained backbone as a plain file, checked as it is written, with a model card.
+
+    torchvision and timm: a state dict that loads there with strict=True; onnx: a graph, compared in
+    onnxruntime; safetensors: tensors and recipe, of every network; moco: a .pth in MoCo's form, for
+    its scripts of linear evaluation and detection.
+
+    Args:
+        weights: a run directory, one of its checkpoints, or a file of weights.
+        to: the format.
+        out: the file; the card goes beside it as .md. By default NAME-FORMAT in this folder.
+        overwrite: replace files that are there.
+        backbone: the network, where the weights do not tell: resnet50, light, timm:NAME.
+        width: of a ResNet that is named.
+        stem: of a ResNet that is named.
+        image_size: pixels along each side, where the weights do not tell.
+
+    Examples:
+        eqco export runs/simo --to safetensors
+        eqco export runs/simo --to torchvision --out encoder.pth
+        eqco export runs/simo --to onnx --out encoder.onnx --overwrite
+        eqco export moco_v2_800ep_pretrain.pth.tar --to onnx
+    """
+    opened = open_weights(weights, backbone=backbone, width=width, stem=stem, image_size=image_size)
+    given = Path(weights).expanduser()
+    file = out or Path(f"{given.resolve().stem}-{to}{SUFFIXES[to]}")
+    card = file.with_suffix(".md")
+    if card == file:
+        raise InputError(f"--out {file} is the name of the card; give the weights another suffix.")
+    refuse_existing(card, overwrite=overwrite)
+    facts = run_facts(opened, given)
+    exported = export_weights(opened, to, file, epoch=facts.get("epochs", 0), overwrite=overwrite)
+    with whole_file(card) as partial:
+        partial.write_text(model_card(opened, facts, file=file.name, usage=exported.usage))
+    print(f"written: {file} ({file.stat().st_size / 1e6:.1f} MB) and {card}")
+    print("load it with:")
+    for line in exported.usage:
+        print(f"    {line}")

@@ -1,0 +1,75 @@
+"""Images of any layout with their names, and labels where the layout tells them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from eqco.data.folders import files_below, list_splits, require_images
+from eqco.data.images import FileImages, Images
+from eqco.data.opening import DEFAULT_ROOT, NAMES, open_source
+from eqco.runtime.errors import InputError
+
+__all__ = ["Album", "open_album"]
+
+
+@dataclass(frozen=True)
+class Album:
+    """Images in a fixed order: to be turned into vectors, not to be trained on."""
+
+    images: Images
+    names: tuple[str, ...]  # of files, below the folder; of others, SPLIT/NUMBER
+    labels: Tensor | None  # (n,) int64; -1 where an image has none; None: nobody has
+    classes: tuple[str, ...] = ()
+    note: str = ""  # why there are no labels, where one might expect them
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+
+def open_album(data: str, *, root: Path = DEFAULT_ROOT) -> list[Album]:
+    """The images of a folder, whatever its layout, or of a data set by name: one album per split.
+
+    A folder is one album, of all image files in it and below.
+    """
+    if data not in NAMES:
+        return [folder_album(Path(data).expanduser())]
+    source = open_source(data, root=root)
+    return [
+        Album(
+            split.images,
+            tuple(f"{split.name}/{number}" for number in range(len(split))),
+            split.labels,
+            split.classes,
+        )
+        for split in source.splits.values()
+    ]
+
+
+def folder_album(folder: Path) -> Album:
+    """All image files below a folder, sorted; labelled where its subfolders are classes."""
+    if not folder.is_dir():
+        raise InputError(
+            f"there is no folder {folder}. Give a folder of images, or a data set by name: "
+            f"{', '.join(NAMES)}."
+        )
+    paths = files_below(folder, [])
+    require_images(paths, folder)
+    names = tuple(Path(path).relative_to(folder).as_posix() for path in paths)
+    try:
+        listings = list_splits(folder, False, [])
+    except InputError as error:  # a layout that is no data set is an album all the same
+        return Album(FileImages(paths), names, None, note=str(error))
+    known = {path: label for one in listings for path, label in zip_labels(one.paths, one.labels)}
+    if not known:
+        return Album(FileImages(paths), names, None)
+    labels = torch.tensor([known.get(path, -1) for path in paths])
+    classes = next(one.classes for one in listings if one.classes)
+    return Album(FileImages(paths), names, labels, classes)
+
+
+def zip_labels(paths: Sequence[str], labels: Sequence[int] | None) -> list[tuple[str, int]]:
+    """Each path with its label; nothing where there are none."""
+    return [] if labels is None else list(zip(paths, labels, strict=True))
