@@ -129,6 +129,8 @@ def test_safetensors_keep_what_is_needed_to_build_the_network(light_run, tmp_pat
     with safe_open(file, framework="pt") as opened:
         words = opened.metadata()
     assert (words["backbone"], words["format"]) == ("light", "pt")
+    (tmp_path / "beside").touch()
+    assert file.stat().st_mode == (tmp_path / "beside").stat().st_mode
     assert json.loads(words["recipe"]) == json.loads((light_run / "recipe.json").read_text())
 
 

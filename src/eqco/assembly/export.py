@@ -113,12 +113,15 @@ def write_timm(weights: Weights, out: Path) -> tuple[str, ...]:
 def write_safetensors(weights: Weights, out: Path) -> tuple[str, ...]:
     """The state dict, with words in the metadata that let `open_weights` build the network."""
     try:
-        from safetensors.torch import load_file, save_file
+        from safetensors.torch import load_file
+        from safetensors.torch import save as safetensors_bytes
     except ModuleNotFoundError as error:
         raise MissingExtraError("safetensors", "export") from error
     state = plain_state(weights.backbone)
     with whole_file(out) as partial:
-        save_file(state, partial, metadata={"format": "pt", **words_of(weights)})
+        # its own save_file would make a file that nobody else may read
+        words = {"format": "pt", **words_of(weights)}
+        partial.write_bytes(safetensors_bytes(state, metadata=words))
         read = load_file(partial)
         if any(not torch.equal(read[name], value) for name, value in state.items()):
             raise InputError(f"{out} does not hold what was written to it; is the disk sound?")
@@ -133,7 +136,7 @@ def write_safetensors(weights: Weights, out: Path) -> tuple[str, ...]:
 
 def write_moco(weights: Weights, out: Path, epoch: int) -> tuple[str, ...]:
     """A checkpoint as MoCo's training leaves it: the query encoder, its head under `fc`."""
-    name = torchvision_name(weights, "MoCo's scripts")
+    name = torchvision_name(weights, "moco")
     state = plain_state(weights.backbone)
     if weights.encoder is not None:
         head = plain_state(weights.encoder.head)
@@ -165,7 +168,7 @@ def from_moco(file: Path, name: str) -> nn.Module:
     return model
 
 
-def torchvision_name(weights: Weights, reader: str) -> str:
+def torchvision_name(weights: Weights, to: Format) -> str:
     """The name that the network has in torchvision; others are refused."""
     from torchvision.models import list_models, resnet
 
@@ -174,8 +177,8 @@ def torchvision_name(weights: Weights, reader: str) -> str:
     plain = architecture is not None and (architecture.width, architecture.stem) == (1, "imagenet")
     if not plain or name not in (*RESNETS, *list_models(module=resnet)):
         raise InputError(
-            f"{reader} knows the ResNets of torchvision alone, and {called(weights)} is none of "
-            f"them. {OTHERS}"
+            f"--to {to} needs one of torchvision's ResNets, and {called(weights)} is none of them. "
+            f"{OTHERS}"
         )
     return name
 

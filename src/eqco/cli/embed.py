@@ -19,8 +19,8 @@ from eqco.runtime.whole_files import whole_file
 
 
 def run(
-    weights: Annotated[str, tyro.conf.Positional],
-    images: Annotated[str, tyro.conf.Positional],
+    weights: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="WEIGHTS")],
+    images: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="IMAGES")],
     /,
     *,
     out: Path = Path("features.npz"),

@@ -14,7 +14,7 @@ from eqco.runtime.whole_files import refuse_existing, whole_file
 
 
 def run(
-    weights: Annotated[str, tyro.conf.Positional],
+    weights: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="WEIGHTS")],
     /,
     *,
     to: Format,
