@@ -25,11 +25,13 @@ class Site:
         advance: takes units of progress as they are done.
         work: folder for what a long run leaves to resume from.
         folders: data set by name -> folder to read it from; others are looked up by name.
+        device: where to compute.
     """
 
     advance: Advance = lambda count: None
     work: Path = Path("runs")
     folders: Mapping[str, Path] = field(default_factory=dict)
+    device: str = "cpu"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +40,8 @@ class Outcome:
 
     metrics: dict[str, float]
     curves: dict[str, Any] = field(default_factory=dict)
+    earlier: tuple[float, float] = (0.0, 0.0)
+    """Seconds, and seconds of processor, that earlier calls had spent on what was found done."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +53,7 @@ class Comparison:
     values: tuple[float, ...]
     published: float | None = None
     kind: str = ""  # "bound" or "estimate" where the number is an f̂
+    comparable: bool = True  # whether the paper's number was measured in the same setting
 
     @property
     def mean(self) -> float:
@@ -62,8 +67,10 @@ class Comparison:
 
     @property
     def difference(self) -> float | None:
-        """Ours less the paper's."""
-        return None if self.published is None else self.mean - self.published
+        """Ours less the paper's; None where there is none, or where it is of another setting."""
+        if self.published is None or not self.comparable:
+            return None
+        return self.mean - self.published
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +86,7 @@ class Experiment:
         run: does one run: recipe, seed, and where it happens.
         compare: the table, from records of one profile.
         conclude: further tables that follow from the first, by title.
+        further: tables of other quantities, from the records, by title.
     """
 
     name: str
@@ -89,6 +97,7 @@ class Experiment:
     run: Callable[[Recipe, int, Site], Outcome]
     compare: Callable[[Sequence[Record]], list[Comparison]]
     conclude: Callable[[Sequence[Comparison]], Mapping[str, list[Comparison]]] = lambda cells: {}
+    further: Callable[[Sequence[Record]], Mapping[str, list[Comparison]]] = lambda records: {}
 
     def recipes(self, profile: str) -> Sequence[Recipe]:
         """The recipes of one profile."""
@@ -125,7 +134,7 @@ def reproduce(
     if not seeds:
         raise InputError("no seeds given; name at least one.")
     for recipe, seed in missing_runs(experiment, profile, seeds, results):
-        start = time.perf_counter()
+        start, start_cpu = time.perf_counter(), time.process_time()
         outcome = experiment.run(recipe, seed, site or Site())
         Record(
             experiment=experiment.name,
@@ -136,7 +145,8 @@ def reproduce(
             curves=outcome.curves,
             code=code_version(),
             hardware=hardware(),
-            seconds=round(time.perf_counter() - start, 2),
+            seconds=round(outcome.earlier[0] + time.perf_counter() - start, 2),
+            cpu_seconds=round(outcome.earlier[1] + time.process_time() - start_cpu, 2),
         ).write(results)
     found = (
         find_record(results, experiment.name, profile, recipe, seed)

@@ -52,6 +52,12 @@ PUBLISHED: dict[str, Published] = {
             "SimCLR, batch 256, 100 epochs (Chen et al.)": 57.5,
         },
     ),
+    "fig4": Published(
+        place="Section 3: Fig. 4 has no numbers of its own; Table 2 has two of its points",
+        quantity=f"{ACCURACY}, SiMo",
+        keys="K, alpha (None: without EqCo)",
+        numbers={(16, 256): 68.1, (256, 256): 68.0, (256, None): 68.0},
+    ),
     "tab1": Published(
         place="Table 1",
         quantity=f"{ACCURACY}, MoCo v2, K=65536",

@@ -37,6 +37,7 @@ class Record:
     code: str
     hardware: dict[str, Any]
     seconds: float
+    cpu_seconds: float | None = None  # of all threads; free of the time others held the machine
     finished: str = field(
         default_factory=lambda: datetime.now(timezone.utc).isoformat(timespec="seconds")
     )

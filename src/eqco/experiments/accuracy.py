@@ -1,0 +1,82 @@
+"""What a trained encoder is worth: a linear classifier first, nearest neighbours second."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from torch import Tensor
+
+from eqco.assembly import build_encoder, load
+from eqco.data import Source
+from eqco.evaluation import Features, extract_features, knn_accuracy
+from eqco.evaluation.probe import probe_accuracy
+from eqco.experiments.experiment import Recipe, Site
+from eqco.experiments.training_runs import TrainedRun
+from eqco.recipes import Recipe as TrainingRecipe
+from eqco.recipes import recipe_to_dict
+from eqco.runtime.records import recipe_hash
+from eqco.runtime.run_directory import read_json, write_json
+
+__all__ = ["accuracies", "reference_accuracies"]
+
+
+def accuracies(run: TrainedRun, recipe: Recipe, site: Site) -> dict[str, float]:
+    """Accuracies of the trained encoder between 0 and 1, beside raw pixels and first weights.
+
+    What was measured is kept beside the training, for other experiments that ask for it.
+    """
+    kept = run.directory.path / f"{recipe['accuracy']}.json"
+    if not kept.exists():
+        encoder = load(run.directory.path).to(site.device)
+        train, test = features_of(encoder.features, run.source, run.training, site.device)
+        write_json(kept, {"probe": probe_accuracy(test, train).accuracy})
+    return {
+        **read_json(kept),
+        "knn": run.knn,
+        **reference_accuracies(run, recipe["neighbours"], site),
+    }
+
+
+def features_of(
+    encode: Callable[[Tensor], Tensor], source: Source, training: TrainingRecipe, device: str
+) -> tuple[Features, Features]:
+    """Features of the training and of the test images."""
+    tested = next(name for name in ("test", "val") if name in source)
+    train, test = (
+        extract_features(encode, source[split], size=training.data.image_size, device=device)
+        for split in ("train", tested)
+    )
+    return train, test
+
+
+def reference_accuracies(run: TrainedRun, neighbours: int, site: Site) -> dict[str, float]:
+    """What pixels and the encoder's first weights reach: what training must beat.
+
+    Kept in the site's folder, since all trainings of one network, data set and seed share them.
+    """
+    kept = reference_file(run, neighbours, site.work)
+    if kept.exists():
+        return dict(read_json(kept))
+    untrained = build_encoder(run.training).eval().to(site.device)
+    found = {}
+    for name, encode in (("pixels", lambda x: x.flatten(1)), ("random", untrained.features)):
+        train, test = features_of(encode, run.source, run.training, site.device)
+        found[f"{name}_probe"] = probe_accuracy(test, train).accuracy
+        found[f"{name}_knn"] = knn_accuracy(test, train, neighbours=neighbours)
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    write_json(kept, found)
+    return found
+
+
+def reference_file(run: TrainedRun, neighbours: int, work: Path) -> Path:
+    """The file of the references: named after all that they depend on."""
+    settings = recipe_to_dict(run.training)
+    named = recipe_hash(
+        {
+            "data": run.source.name,
+            "image_size": settings["data"]["image_size"],
+            "encoder": settings["encoder"],
+            "seed": run.training.training.seed,
+            "neighbours": neighbours,
+        }
+    )
+    return work / f"references-{named}.json"
