@@ -94,10 +94,10 @@ def test_no_seeds_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_every_experiment_runs_its_smoke_profile(name, tmp_path):
+def test_every_experiment_runs_its_smoke_profile(name, tmp_path, trained_runs):
     experiment = find_experiment(name)
     done = []
-    site = Site(advance=done.append, work=tmp_path / "work")
+    site = Site(advance=done.append, work=trained_runs)
     records = reproduce(experiment, "smoke", experiment.seeds["smoke"], tmp_path, site)
     assert sum(done) == sum(map(experiment.size, experiment.recipes("smoke")))
     assert experiment.compare(records)

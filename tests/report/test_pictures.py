@@ -38,9 +38,9 @@ def test_the_largest_difference_is_a_distance():
 
 
 @pytest.mark.parametrize("name", PLOTS)
-def test_a_summary_is_a_table_and_a_picture(name, tmp_path):
+def test_a_summary_is_a_table_and_a_picture(name, tmp_path, trained_runs):
     experiment = find_experiment(name)
-    site = Site(work=tmp_path / "work")
+    site = Site(work=trained_runs)
     records = reproduce(experiment, "smoke", [0], tmp_path, site)
     console = Console(record=True, width=120, file=io.StringIO())
     page, picture = write_summary(console, experiment, records, tmp_path, plot=PLOTS[name])

@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -40,7 +41,7 @@ def look(recipe: Recipe, seed: int, site: Site) -> Outcome:
     """Train the baseline, or find it trained, and look at its kept moments."""
     run = train_once(recipe, seed, site)
     metrics: dict[str, float] = {}
-    curves: dict[str, list[list[float]]] = {}
+    curves: dict[str, Any] = {"trained_by": run.code}
     for moment, checkpoint in enumerate(kept_moments(run), start=1):
         found = norms_at(checkpoint, run, recipe, site)
         share = moment / len(kept_moments(run))

@@ -46,7 +46,7 @@ def pretrain_and_ask(recipe: Recipe, seed: int, site: Site) -> Outcome:
         "information": last_tenth(curves["information"]),
         "gradient_norm": last_tenth(curves["gradient_norm_mean"]),
     }
-    return Outcome(metrics=found, curves=curves, earlier=run.earlier)
+    return Outcome(metrics=found, curves={**curves, "trained_by": run.code}, earlier=run.earlier)
 
 
 def training_curves(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

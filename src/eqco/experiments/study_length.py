@@ -50,7 +50,7 @@ def with_gap(experiment: Experiment) -> Experiment:
         grid = GRIDS[records[0].profile]
         gap = differences(grid, records, lambda cell: not cell.row.endswith(f"K={FEW}"))
         title = f"K={FEW} less all negatives, points of accuracy, seed by seed"
-        return {title: gap, **experiment.further(records)} if gap else experiment.further(records)
+        return {**({title: gap} if gap else {}), **experiment.further(records)}
 
     return replace(experiment, further=further)
 

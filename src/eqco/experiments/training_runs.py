@@ -41,9 +41,9 @@ class TrainedRun:
         return float(accuracy)
 
     @property
-    def tested(self) -> str:
-        """The split that accuracies are of."""
-        return next(name for name in ("test", "val") if name in self.source)
+    def code(self) -> str:
+        """The version that trained it, which may be older than the one that asks."""
+        return str(read_json(self.directory.result)["code"])
 
 
 def train_once(recipe: Recipe, seed: int, site: Site) -> TrainedRun:

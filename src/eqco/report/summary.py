@@ -38,7 +38,8 @@ def write_summary(
     console.print(notes[0], style="bold", markup=False)
     print_table(console, header, lines)
     texts = [f"# {notes[0]}", *notes[1:], markdown(header, lines)]
-    for title, concluded in experiment.conclude(cells).items():
+    tables = {**experiment.conclude(cells), **experiment.further(records)}
+    for title, concluded in tables.items():
         header, lines = comparison_table(concluded)
         console.print(f"\n{title}", style="bold", markup=False)
         print_table(console, header, lines)

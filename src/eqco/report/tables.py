@@ -14,7 +14,8 @@ def comparison_table(cells: Sequence[Comparison]) -> tuple[list[str], list[list[
     """Header and lines of a table with one line for each row of the experiment.
 
     A cell shows our mean over seeds, ± half the spread when there are several, and in brackets the
-    paper's number and the difference. The second column says what the numbers are worth.
+    paper's number and the difference, or the paper's number alone where it was measured in another
+    setting. The second column says what the numbers are worth.
     """
     columns = list(dict.fromkeys(cell.column for cell in cells))
     rows = list(dict.fromkeys(cell.row for cell in cells))
@@ -44,6 +45,8 @@ def cell_text(cell: Comparison) -> str:
         text += f" ±{cell.spread / 2:.2f}"
     if cell.difference is not None:
         text += f" ({cell.published:g}, {cell.difference:+.2f})"
+    elif cell.published is not None:
+        text += f" (paper's setting: {cell.published:g})"
     return text
 
 
