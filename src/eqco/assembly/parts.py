@@ -104,8 +104,8 @@ def build_parts(
 ) -> Parts:
     """Everything the training loop drives; images it has to skip are named in a file."""
     split = source["unlabelled"] if "unlabelled" in source else source["train"]
-    device = torch.device(device)
     check_device(device)
+    device = torch.device(device)
     check_processes(recipe, processes.world_size())
     loader = TwoViewLoader(
         split,

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from eqco.assembly.parts import build_encoder, build_parts
+from eqco.assembly.parts import build_encoder, build_parts, check_device
 from eqco.data import Source, open_source, write_unreadable
 from eqco.data.opening import NAMES
 from eqco.encoders import Encoder
@@ -49,6 +49,7 @@ def train(
         timeout: seconds that a process waits for the others before it names the missing ones.
         show: gets a report at every line of metrics.
     """
+    check_device(device)
     source = opened(data, recipe, unlabelled)
     run = RunDirectory(Path(out))
     with processes.joined(device, timeout=timeout) as own, held(run):
@@ -84,6 +85,7 @@ def resume(
         timeout: as for `train`.
         show: gets a report at every line of metrics.
     """
+    check_device(device)
     path = Path(path).resolve()
     checkpoint = path if path.suffix == ".pt" else None
     run = RunDirectory(path if checkpoint is None else path.parent.parent)
