@@ -338,10 +338,10 @@ def restore(
     alarms.load_state_dict(state["alarms"])
     # on another number of processes only layers that draw by themselves (dropout) draw otherwise
     if len(state["random"]) == processes.world_size():
-        torch.set_rng_state(state["random"][processes.rank()])
+        torch.set_rng_state(state["random"][processes.rank()].clone())
         device = next(parts.method.parameters()).device
         for rows in state["random_devices"] if device.type == "cuda" else []:
-            torch.cuda.set_rng_state(rows[processes.rank()], device)
+            torch.cuda.set_rng_state(rows[processes.rank()].clone(), device)
     return int(state["step"])
 
 

@@ -1,0 +1,122 @@
+"""One process with two threads against two processes with one thread each: images per second.
+
+    python benchmarks/scaling.py              the light encoder at 32 pixels, ResNet-18 at 64
+    python benchmarks/scaling.py --quick      the light encoder only
+    python benchmarks/scaling.py --record     keep it under results/bench-scaling/
+
+Whole training steps of SiMo at N = 256, data included; two processes gather keys, average gradients
+and synchronise batch norm through gloo. Rounds take turns, and the best of each counts.
+"""
+
+import argparse
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import torch
+from measure import keep_record
+
+SETTINGS = {"light at 32": ("light", 32), "resnet18 at 64": ("resnet18", 64)}
+WAYS = {"1 process, 2 threads": (1, 2), "2 processes, 1 thread each": (2, 1)}
+
+
+class Noise(torch.utils.data.Dataset):
+    """Random pictures: their content does not matter for speed."""
+
+    def __init__(self, size: int):
+        generator = torch.Generator().manual_seed(0)
+        self.pixels = torch.randint(256, (1024, 3, size, size), generator=generator)
+
+    def __len__(self) -> int:
+        return len(self.pixels)
+
+    def __getitem__(self, number: int) -> tuple[torch.Tensor, int]:
+        return self.pixels[number].to(torch.uint8), 0
+
+
+def child(question: dict) -> dict:
+    from eqco.assembly import build_parts
+    from eqco.data import source_from_dataset
+    from eqco.recipes import named_recipe
+    from eqco.runtime import processes
+    from eqco.training.loop import on_device, optimise
+
+    backbone, size = question["backbone"], question["size"]
+    recipe = named_recipe("simo", "desk")
+    recipe = replace(
+        recipe,
+        data=replace(recipe.data, image_size=size),
+        encoder=replace(recipe.encoder, backbone=backbone),
+    )
+    with processes.joined("cpu"):
+        parts = build_parts(recipe, source_from_dataset(Noise(size)))
+        scaler = torch.amp.GradScaler("cpu", enabled=False)
+        times, step, end = [], 0, time.perf_counter() + question["budget"]
+        # all processes must agree on the number of steps
+        while not processes.any_of(len(times) > 4 and time.perf_counter() > end):
+            start = time.perf_counter()
+            views = on_device(parts.loader.batch(step), parts)
+            _, _, fresh = optimise(parts, scaler, views, step)
+            parts.method.after_step(fresh)
+            times.append(time.perf_counter() - start)
+            step += 1
+    return {"images_per_second": recipe.training.num_queries / min(times[1:])}
+
+
+def ask(question: dict, count: int, threads: int) -> float:
+    """Images per second of `count` processes with `threads` threads each."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(count)}
+    command = [sys.executable, __file__, "--child", json.dumps(question)]
+    workers = [
+        subprocess.Popen(
+            command,
+            env={**os.environ, **shared, "RANK": str(rank), "OMP_NUM_THREADS": str(threads)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(count)
+    ]
+    answers = [worker.communicate(timeout=600)[0] for worker in workers]
+    if any(worker.returncode for worker in workers):
+        raise SystemExit(f"a process of {count} failed; its message is above.")
+    return json.loads(answers[0].strip().splitlines()[-1])["images_per_second"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--record", action="store_true")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--child")
+    options = parser.parse_args()
+    if options.child:
+        print(json.dumps(child(json.loads(options.child))))
+        return
+    begun, metrics = time.time(), {}
+    chosen = list(SETTINGS.items())[: 1 if options.quick else None]
+    for name, (backbone, size) in chosen:
+        question = {"backbone": backbone, "size": size, "budget": 4.0 if size == 32 else 10.0}
+        best = dict.fromkeys(WAYS, 0.0)
+        for _ in range(options.rounds):
+            for way, (count, threads) in WAYS.items():
+                best[way] = max(best[way], ask(question, count, threads))
+        alone, shared = best.values()
+        for way, speed in best.items():
+            metrics[f"{name}, {way}, images/s"] = round(speed, 1)
+            print(f"{name:>16}  {way:<28} {speed:8.1f} images/s")
+        metrics[f"{name}, ratio"] = round(shared / alone, 3)
+        print(f"{name:>16}  {'ratio (target 0.9)':<28} {shared / alone:8.2f}")
+    if options.record:
+        recipe = {"num_queries": 256, "method": "simo", "rounds": options.rounds}
+        keep_record("bench-scaling", recipe, metrics, begun)
+
+
+if __name__ == "__main__":
+    main()
