@@ -12,10 +12,23 @@ import torch
 from together import ended, free_port, start
 from torch.testing import assert_close
 
-SETTINGS = (
-    "train --profile demo --training.num-queries 64 --training.epochs 3 --data.image-size 16 "
-    "--optimiser.warmup-epochs 1 --training.save-every 1 --training.log-every 1"
-).split()
+SETTINGS = [
+    "train",
+    "--profile",
+    "demo",
+    "--training.num-queries",
+    "64",
+    "--training.epochs",
+    "3",
+    "--data.image-size",
+    "16",
+    "--optimiser.warmup-epochs",
+    "1",
+    "--training.save-every",
+    "1",
+    "--training.log-every",
+    "1",
+]
 STEPS, SAVED = 30, 10  # in all, and at the first checkpoint
 EQCO = ["-m", "eqco"]
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -139,7 +152,7 @@ def test_a_rank_that_hangs_or_is_gone_is_named(fate, tmp_path):
         (["--processes", "3"], "which 3 processes cannot share equally. Choose a multiple of 3"),
         (["--processes", "0"], "--processes 0; it must be at least 1"),
         (
-            "--recipe mocov2 --encoder.bn-groups 2 --processes 4".split(),
+            ["--recipe", "mocov2", "--encoder.bn-groups", "2", "--processes", "4"],
             "encoder.bn_groups=2 with 4 processes",
         ),
     ],
