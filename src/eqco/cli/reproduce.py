@@ -3,15 +3,19 @@
 from pathlib import Path
 from typing import Annotated
 
+import torch
 import tyro
 from rich.console import Console
 
 from eqco.cli.progress import progress_bar
 from eqco.experiments.catalog import EXPERIMENTS, find_experiment
-from eqco.experiments.experiment import Site, missing_runs, reproduce
+from eqco.experiments.experiment import Experiment, Site, missing_runs, reproduce
 from eqco.report.catalog import PLOTS
+from eqco.report.standing import print_standings
 from eqco.report.summary import write_summary
 from eqco.runtime.errors import InputError
+
+ALL = "all"
 
 
 def run(
@@ -23,39 +27,62 @@ def run(
     out: Path | None = None,
     work: Path = Path("runs"),
     cifar10: Path | None = None,
+    imagenet: Path | None = None,
+    device: str = "cuda" if torch.cuda.is_available() else "cpu",
     list: bool = False,
 ) -> None:
     """Regenerate a figure, table or study, resuming from the records that exist.
 
+    Trainings that several experiments need are done once: they are found again in --work.
+
     Args:
-        experiment: its name, such as tab5; --list shows all.
-        profile: smoke (seconds), desk (minutes) or paper (the published setting).
+        experiment: its name, such as tab5, or all; --list shows them.
+        profile: smoke (seconds), desk (CIFAR-10, minutes to hours on two cores), embedded (the
+            same on the photographs that come with the package), paper (the published setting).
         seeds: seeds to run; the experiment's own if none are given.
         results: folder of the records. A run whose record is there is not repeated.
         out: folder for the table and the plot; RESULTS/EXPERIMENT if none is given.
-        work: folder where long runs leave what they resume from.
+        work: folder of the trainings, where stopped ones are gone on with.
         cifar10: folder with CIFAR-10 as images, train/CLASS/… and test/CLASS/…; downloaded if not
             given.
-        list: show the experiments and their profiles instead.
+        imagenet: folder with ImageNet, train/CLASS/… and val/CLASS/….
+        device: where to train and to evaluate.
+        list: show the experiments, what is done and the time the rest needs instead.
 
     Examples:
         eqco reproduce --list
-        eqco reproduce tab5 --profile smoke
+        eqco reproduce all --profile smoke
         eqco reproduce tab5 --profile paper --seeds 0 1 2
+        eqco reproduce fig4 --cifar10 data/cifar10
+        eqco reproduce fig4 --profile paper --imagenet data/imagenet --device cuda
     """
     console = Console()
     if list:
-        for name, known in EXPERIMENTS.items():
-            console.print(f"{name:<12} {known.title}  [{', '.join(known.profiles)}]", markup=False)
+        print_standings(console, EXPERIMENTS, results)
         return
     if not experiment:
-        raise InputError(f"name an experiment. There are: {', '.join(EXPERIMENTS)}.")
-    chosen = find_experiment(experiment)
-    chosen.recipes(profile)
-    seeds = seeds or chosen.seeds[profile]
-    missing = missing_runs(chosen, profile, seeds, results)
-    total = sum(chosen.size(recipe) for recipe, _ in missing)
-    with progress_bar(console, f"{experiment}, {len(missing)} runs", total) as advance:
-        site = Site(advance=advance, work=work, folders={"cifar10": cifar10} if cifar10 else {})
-        records = reproduce(chosen, profile, seeds, results, site)
-    write_summary(console, chosen, records, out or results / experiment, plot=PLOTS.get(experiment))
+        raise InputError(f"name an experiment, or all. There are: {', '.join(EXPERIMENTS)}.")
+    given = {"cifar10": cifar10, "imagenet": imagenet}
+    folders = {name: folder for name, folder in given.items() if folder is not None}
+    for chosen in chosen_experiments(experiment, profile):
+        own = seeds or chosen.seeds[profile]
+        missing = missing_runs(chosen, profile, own, results)
+        total = sum(chosen.size(recipe) for recipe, _ in missing)
+        with progress_bar(console, f"{chosen.name}, {len(missing)} runs", total) as advance:
+            site = Site(advance=advance, work=work, folders=folders, device=device)
+            records = reproduce(chosen, profile, own, results, site)
+        folder = out or results / chosen.name
+        write_summary(console, chosen, records, folder, plot=PLOTS.get(chosen.name))
+
+
+def chosen_experiments(name: str, profile: str) -> "tuple[Experiment, ...]":
+    """The experiment of that name, or all that have the profile."""
+    if name != ALL:
+        chosen = find_experiment(name)
+        chosen.recipes(profile)  # an unknown profile is refused before anything runs
+        return (chosen,)
+    found = tuple(each for each in EXPERIMENTS.values() if profile in each.profiles)
+    if not found:
+        known = dict.fromkeys(name for each in EXPERIMENTS.values() for name in each.profiles)
+        raise InputError(f"no experiment has a profile {profile!r}. There are: {', '.join(known)}.")
+    return found

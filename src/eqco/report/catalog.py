@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from eqco.report.exhibit import Exhibit
+from eqco.report.grids import plot_grid, plot_information, plot_norms
 from eqco.report.pretraining import charts_pretraining, finding_pretraining, plot_pretraining
 from eqco.report.study_bound import charts_study_bound, finding_study_bound, plot_study_bound
 from eqco.report.tab5 import charts_tab5, finding_tab5, plot_tab5
@@ -17,6 +18,19 @@ PLOTS: dict[str, Callable[[Sequence[Record], Path], Path]] = {
     "study-bound": plot_study_bound,
     "demo": plot_pretraining,
     "cifar10-simo": plot_pretraining,
+    "fig1": plot_information,
+    "fig2": plot_norms,
+    "fig3": plot_grid,
+    "fig4": plot_grid,
+    "tab1": plot_grid,
+    "tab2": plot_grid,
+    "tab3": plot_grid,
+    "tab4": plot_grid,
+    "tab6": plot_grid,
+    "tab7": plot_grid,
+    "tab8": plot_grid,
+    "study-small-batch": plot_grid,
+    "study-length": plot_grid,
 }
 
 # on the page of `eqco report`; what has no line here is shown by its table

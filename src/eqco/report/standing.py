@@ -1,0 +1,69 @@
+"""The list of experiments: what each is, what is done, and the time the rest needs."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from rich.console import Console
+
+from eqco.experiments.experiment import Experiment
+from eqco.experiments.standing import Standing, standing
+from eqco.report.tables import print_table
+
+__all__ = ["duration", "print_standings"]
+
+PROFILES = ("smoke", "desk", "paper")
+DAY = 86400.0
+UNITS = (
+    (60.0, 1.0, "s"),
+    (3600.0, 60.0, "min"),
+    (2 * DAY, 3600.0, "h"),
+    (1000 * DAY, DAY, "days"),
+)
+
+
+def print_standings(console: Console, experiments: Mapping[str, Experiment], results: Path) -> None:
+    """One line for each experiment, one column for each profile."""
+    lines = []
+    for name, experiment in experiments.items():
+        cells = [
+            standing_text(standing(experiment, profile, results))
+            if profile in experiment.profiles
+            else "–"
+            for profile in PROFILES
+        ]
+        lines.append([f"{name:<18} {experiment.title}", *cells])
+    print_table(console, ["", *PROFILES], lines)
+    console.print(
+        "\nRuns with a record / all runs, and processor time for the others on this machine: from "
+        "the records of others like them, or ~ from a short timing. Trainings that experiments "
+        "share are counted in each, and done once.",
+        markup=False,
+    )
+
+
+def standing_text(found: Standing) -> str:
+    """One cell.
+
+    >>> standing_text(Standing(done=2, total=8, seconds=5400.0, measured=False))
+    '2/8, ~1.5 h'
+    >>> standing_text(Standing(done=8, total=8, seconds=0.0, measured=True))
+    '8/8'
+    """
+    text = f"{found.done}/{found.total}"
+    if found.done == found.total:
+        return text
+    if found.seconds is None:
+        return f"{text}, ?"
+    return f"{text}, {'' if found.measured else '~'}{duration(found.seconds)}"
+
+
+def duration(seconds: float) -> str:
+    """A time in the unit that suits it.
+
+    >>> duration(42), duration(600), duration(7200), duration(10 * DAY), duration(1e8)
+    ('42 s', '10 min', '2 h', '10 days', '3 years')
+    """
+    for limit, unit, name in UNITS:
+        if seconds < limit:
+            return f"{float(f'{seconds / unit:.2g}'):g} {name}"
+    return f"{seconds / 365 / DAY:.0f} years"
