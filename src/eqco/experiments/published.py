@@ -50,12 +50,13 @@ PUBLISHED: dict[str, Published] = {
             "SimCLR, K=256, alpha=4096": 65.3,
             "SimCLR, K=4096 (Chen et al.)": 66.6,
             "SimCLR, batch 256, 100 epochs (Chen et al.)": 57.5,
+            "SimCLR, batch 8192, 100 epochs (Chen et al.), at least": 64,
         },
     ),
     "fig4": Published(
         place="Section 3: Fig. 4 has no numbers of its own; Table 2 has two of its points",
         quantity=f"{ACCURACY}, SiMo",
-        keys="K, alpha (None: without EqCo)",
+        keys="K, alpha (None: without EqCo, which at K = alpha is the same)",
         numbers={(16, 256): 68.1, (256, 256): 68.0, (256, None): 68.0},
     ),
     "tab1": Published(
@@ -138,6 +139,23 @@ PUBLISHED: dict[str, Published] = {
             ("ResNet-50 (2x)", 65536): 70.5,
             ("ResNet-50 (4x)", 256): 71.9,
             ("ResNet-50 (4x)", 65536): 72.3,
+        },
+    ),
+    "tab8 parameters": Published(
+        place="Table 8 (supplement)",
+        quantity="parameters (millions)",
+        keys="architecture",
+        numbers={"ResNet-50 (2x)": 94, "ResNet-50 (4x)": 375},
+    ),
+    "prose": Published(
+        place="Sections 3 and 5, supplement",
+        quantity="differences of ImageNet top-1 accuracy (points)",
+        keys="what the sentence says",
+        numbers={
+            "SiMo less MoCo v2, 800 epochs (Section 3)": 1.0,
+            "SiMo, alpha=65536 less 256, 200 epochs (Section 5)": 0.5,
+            "ResNet-50 (2x) less ResNet-50 (supplement)": 2,
+            "ResNet-50 (4x) less ResNet-50 (supplement)": 3.8,
         },
     ),
     "tab9": Published(
