@@ -1,4 +1,9 @@
-"""Settings for all tests: one thread each, hypothesis without a clock and repeatable."""
+"""Settings for all tests: one thread each, hypothesis without a clock and repeatable.
+
+At the end the counts are printed that tests keep by `record_property("count: WHAT", NUMBER)`.
+"""
+
+from collections import Counter
 
 import pytest
 import torch
@@ -13,3 +18,13 @@ torch.set_num_threads(1)
 def trained_runs(tmp_path_factory):
     """A folder where experiments find the trainings that others have done."""
     return tmp_path_factory.mktemp("trained_runs")
+
+
+def pytest_terminal_summary(terminalreporter):
+    counts = Counter()
+    for report in terminalreporter.stats.get("passed", []):
+        for name, value in report.user_properties:
+            if name.startswith("count: "):
+                counts[name.removeprefix("count: ")] += value
+    for name, value in counts.items():
+        terminalreporter.write_line(f"{name}: {value:,}")

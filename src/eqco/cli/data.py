@@ -10,7 +10,7 @@ from rich.table import Table
 
 from eqco.data.images import MemoryImages
 from eqco.data.opening import DEFAULT_ROOT, open_source
-from eqco.data.pictures import contact_sheet
+from eqco.data.pictures import check_picture_name, contact_sheet
 from eqco.data.sources import Source
 
 
@@ -45,6 +45,7 @@ def run(
         eqco data photos/ --check header
         eqco data cifar10 --sheet cifar10.png
     """
+    check_picture_name(sheet)
     found = open_source(
         source,
         root=root,

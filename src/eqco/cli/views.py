@@ -7,7 +7,7 @@ import tyro
 from rich.console import Console
 
 from eqco.data.opening import DEFAULT_ROOT, open_source
-from eqco.data.pictures import views_picture
+from eqco.data.pictures import check_picture_name, views_picture
 from eqco.data.pipelines import blur_radius, find_pipeline
 from eqco.runtime.errors import InputError
 
@@ -46,6 +46,7 @@ def run(
         eqco views
         eqco views photos/ --pipeline simclr --size 96
     """
+    check_picture_name(out)
     chosen = find_pipeline(pipeline)
     if views < 1:
         raise InputError(f"views={views}; draw at least 1.")

@@ -150,7 +150,11 @@ class EvaluationLoader:
             return
         crops = CentreCrops(images, self.size)
         loader = DataLoader(
-            crops, batch_size=self.batch_size, num_workers=self.workers, collate_fn=collate
+            crops,
+            batch_size=self.batch_size,
+            num_workers=self.workers,
+            collate_fn=collate,
+            generator=torch.Generator(),  # a look must not draw from the torch-wide one
         )
         for cut, numbers, unreadable in loader:
             if unreadable and not self.skip:

@@ -1,25 +1,32 @@
 """Pictures to look at before training: a contact sheet, and originals beside their views."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import torch
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
-from eqco.data.decoding import UnreadableImageError
+from eqco.data.decoding import EXTENSIONS, UnreadableImageError
 from eqco.data.folders import OnUnreadable
 from eqco.data.pipelines import Pipeline
 from eqco.data.sources import Split
 from eqco.data.steps import StepLoader
 from eqco.runtime.errors import InputError
 
-__all__ = ["contact_sheet", "views_picture"]
+__all__ = ["check_picture_name", "contact_sheet", "views_picture"]
 
 GAP = 4
 TEXT = 18  # height of a line
 PAPER, INK = (255, 255, 255), (40, 40, 40)
 MAX_ROWS = 20
+
+
+def check_picture_name(path: Path) -> None:
+    """Refuse a file that a picture cannot be written to, before it is drawn."""
+    if path.suffix.lower() not in EXTENSIONS:
+        raise InputError(f"{str(path)!r} does not end as a picture does; call it {path.stem}.png.")
 
 
 def contact_sheet(split: Split, columns: int = 10, tile: int = 64) -> Image.Image:

@@ -142,6 +142,8 @@ class StepLoader:
             batch_sampler=steps,
             num_workers=self.workers,
             collate_fn=collate,
+            # else the torch-wide one is drawn from, and dropout differs after a resume
+            generator=torch.Generator(),
             pin_memory=self.device.type == "cuda",
         )
         batches = iter(loader)

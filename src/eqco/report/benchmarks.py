@@ -207,6 +207,12 @@ def plain_tables(record: Record) -> list[Table]:
     return [Table(header=["measured", "value"], lines=lines)]
 
 
+def fault_tables(record: Record) -> list[Table]:
+    """What was survived, and how often."""
+    lines = [[what, f"{count:,.0f}"] for what, count in sorted(record.metrics.items())]
+    return [Table(header=["", "count"], lines=lines)]
+
+
 BENCHMARKS: dict[str, Benchmark] = {
     "bench-loss": Benchmark(
         title="The loss: forward + backward",
@@ -236,5 +242,10 @@ BENCHMARKS: dict[str, Benchmark] = {
         title="The lab",
         shows="Table 5 trains its 40 critics in groups; measured on a slice of the steps.",
         tables=lab_tables,
+    ),
+    "bench-faults": Benchmark(
+        title="Faults and bad input",
+        shows="What the tests under tests/faults did to it, and it survived.",
+        tables=fault_tables,
     ),
 }

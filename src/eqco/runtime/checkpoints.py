@@ -48,9 +48,13 @@ def write_checkpoint(path: Path, state: dict[str, Any], *, previous: Path | None
             save_to(file, {"format": FORMAT, **state})
             file.flush()
             os.fsync(file.fileno())
+        second = None
         if previous is not None and path.exists():
-            keep_as(path, previous)
+            second = second_name(path, previous)
         os.replace(partial, path)
+        # only now: what stood at `path` may be damaged, and `previous` all that was whole
+        if previous is not None and second is not None:
+            os.replace(second, previous)
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
@@ -90,14 +94,14 @@ def clear_partial(folder: Path) -> None:
         partial.unlink(missing_ok=True)
 
 
-def keep_as(path: Path, previous: Path) -> None:
-    """Give a file a second name, so that it never stands under none."""
+def second_name(path: Path, previous: Path) -> Path:
+    """Give a file a second name, so that it stands under one when the first is taken."""
     second = previous.with_name(f"{previous.name}.{os.getpid()}.partial")
     try:
         os.link(path, second)
     except OSError:  # a file system without hard links
         shutil.copyfile(path, second)
-    os.replace(second, previous)
+    return second
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
