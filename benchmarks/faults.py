@@ -1,7 +1,7 @@
 """How much the library survives: runs the tests under tests/faults and adds up their counts.
 
-    python benchmarks/faults.py             kills, damaged files, inputs tried
-    python benchmarks/faults.py --record    keep them under results/bench-faults/
+python benchmarks/faults.py             kills, damaged files, inputs tried
+python benchmarks/faults.py --record    keep them under results/bench-faults/
 """
 
 import argparse
