@@ -4,7 +4,6 @@ import os
 import shutil
 import signal
 import struct
-import time
 import zlib
 from dataclasses import replace
 
@@ -164,13 +163,11 @@ def test_an_image_bomb_is_refused_from_its_header(size, warm, files, tmp_path):
     assert quiet.code == 0, quiet.output
     (files / "bomb.png").write_bytes(png(*size, rows=100 if size[0] < 10**6 else 0))
     out = tmp_path / "run"
-    start = time.monotonic()
     command = warm.run("train", files, *SMALL, "--out", out)
     command.refused("bomb.png cannot be read: it has more than 89,478,485 pixels")
     looked = warm.run("data", files, "--sheet", tmp_path / "sheet.png")
     assert looked.code == 0, looked.output
     assert "unreadable: 1" in looked.output
-    assert time.monotonic() - start < 60
     for each in (command, looked):
         assert each.peak_bytes < quiet.peak_bytes + 150e6
     assert not RunDirectory(out).last.exists()

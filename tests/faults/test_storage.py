@@ -231,7 +231,7 @@ def test_a_read_only_run_directory_is_told_before_training(run, trained, picture
         fresh = [pictures, *SMALL, "--out", run.path / "new"]
         for arguments in (["--resume", run.path], fresh):
             answer = subprocess.run(
-                [*command, *map(str, arguments)], capture_output=True, text=True, timeout=120
+                [*command, *map(str, arguments)], capture_output=True, text=True, timeout=300
             )
             assert answer.returncode == 2, answer.stderr
             assert "Traceback" not in answer.stderr

@@ -61,7 +61,7 @@ class Command:
         self.code: int | None = None
         self.peak_bytes = 0
 
-    def wait(self, seconds: float = 120) -> int:
+    def wait(self, seconds: float = 300) -> int:
         """The exit code; minus the signal's number if one ended it."""
         self.code, self.peak_bytes = self.warm.ask({"wait": self.pid, "seconds": seconds})
         return self.code
@@ -71,7 +71,7 @@ class Command:
         os.kill(self.pid, signal.SIGKILL)
         return self.wait()
 
-    def until(self, condition, seconds: float = 60, pause: float = 0.001):
+    def until(self, condition, seconds: float = 300, pause: float = 0.001):
         """Wait for something that the command does; it must not end before."""
         deadline = time.monotonic() + seconds
         while True:
