@@ -31,6 +31,7 @@ COMMANDS: dict[str, str] = {
     "embed": "turn a folder of images into vectors, with any weights",
     "demo": "see the rule at work: loss, information and gradient against K, in a minute",
     "lab": "estimate information between Gaussians; each value says if it is a guaranteed bound",
+    "eval": "test an encoder by kNN, probe or linear protocol, beside pixels and random weights",
     "reproduce": "regenerate a figure, table or study of the paper, with its number beside ours",
     "report": "all records as one page to look at: charts, tables, the rule to try",
 }

@@ -30,8 +30,11 @@ def extract_features(
     batch_size: int = 256,
     device: torch.device | str = "cpu",
     on_unreadable: Literal["error", "skip"] = "error",
+    advance: Callable[[int], None] = lambda count: None,
 ) -> Features:
     """What `encode` makes of every image, seen through the evaluation pipeline.
+
+    Each image counts for itself: the features of `split.subset(…)` are those rows.
 
     Args:
         encode: images (n, 3, size, size) to features (n, D); an encoder in eval mode.
@@ -40,15 +43,24 @@ def extract_features(
         batch_size: images at a time.
         device: where to compute.
         on_unreadable: stop at an image that cannot be read, or leave it out.
+        advance: takes the number of images done since it was called last.
     """
     if split.labels is None:
-        raise InputError(f"split {split.name!r} has no labels; a probe needs them.")
+        raise InputError(
+            f"the split {split.name!r} has no labels, so that nothing can be tested. Give a folder "
+            f"with a subfolder for each class."
+        )
     loader = EvaluationLoader(
         split, size=size, batch_size=batch_size, device=device, on_unreadable=on_unreadable
     )
-    seen = [(encode(images).float().cpu(), labels.cpu()) for images, labels in loader]
-    values, labels = zip(*seen, strict=True)
-    return Features(torch.cat(values), torch.cat(labels))
+    seen = []
+    for images, labels in loader:
+        seen.append((encode(images).float().cpu(), labels.cpu()))
+        advance(len(labels))
+    if not seen:
+        raise InputError(f"none of the {len(split)} images of {split.name!r} can be read.")
+    values, classes = zip(*seen, strict=True)
+    return Features(torch.cat(values), torch.cat(classes))
 
 
 def pixel_features(split: Split, *, size: int = 32) -> Features:

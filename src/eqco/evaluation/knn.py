@@ -4,13 +4,50 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from eqco.evaluation.checks import check_pair
 from eqco.evaluation.features import Features
 from eqco.runtime.errors import InputError
 
-__all__ = ["knn_accuracy", "knn_scores"]
+__all__ = ["knn_accuracy", "knn_predictions", "knn_scores", "nearest"]
 
 # Similarities held at once: 64 MiB of float32.
 CHUNK_ELEMENTS = 2**24
+
+
+def nearest(queries: Tensor, references: Tensor, neighbours: int) -> tuple[Tensor, Tensor]:
+    """The nearest references by cosine, exact, a part of the queries at a time.
+
+    Every pair is compared. Among references at the very same distance as the last one taken, which
+    of them are taken is not defined.
+
+    Args:
+        queries: features, (N, D).
+        references: features, (M, D).
+        neighbours: k ≤ M.
+
+    Returns:
+        Their cosines, falling, and their numbers: both (N, k).
+
+    >>> cosine, place = nearest(torch.tensor([[2.0, 1.0]]), torch.eye(2), 2)
+    >>> place
+    tensor([[0, 1]])
+    """
+    if not 1 <= neighbours <= len(references):
+        raise InputError(
+            f"neighbours={neighbours}, but there are {len(references)} reference images. "
+            f"Choose 1 to {len(references)}."
+        )
+    references = F.normalize(references.float(), dim=1)
+    cosines = references.new_empty(len(queries), neighbours)
+    places = torch.empty_like(cosines, dtype=torch.long)
+    chunk = max(1, CHUNK_ELEMENTS // len(references))
+    similarity = references.new_empty(min(chunk, len(queries)), len(references))
+    for start in range(0, len(queries), chunk):
+        part = F.normalize(queries[start : start + chunk].float(), dim=1)
+        rows = slice(start, start + len(part))
+        torch.mm(part, references.T, out=similarity[: len(part)])
+        cosines[rows], places[rows] = similarity[: len(part)].topk(neighbours, dim=1)
+    return cosines, places
 
 
 def knn_scores(
@@ -41,33 +78,31 @@ def knn_scores(
     >>> knn_scores(references[:1], references, labels, num_classes=2, neighbours=1)
     tensor([[1., 0.]])
     """
-    if not 1 <= neighbours <= len(references):
-        raise InputError(
-            f"neighbours={neighbours}, but there are {len(references)} reference images. "
-            f"Choose 1 to {len(references)}."
-        )
-    references = F.normalize(references.float(), dim=1)
-    scores = torch.zeros(len(queries), num_classes, device=references.device)
-    chunk = max(1, CHUNK_ELEMENTS // len(references))
-    for start in range(0, len(queries), chunk):
-        part = F.normalize(queries[start : start + chunk].float(), dim=1)
-        cosine, place = (part @ references.T).topk(neighbours, dim=1)
-        weight = torch.exp((cosine - cosine[:, :1]) / temperature)
-        scores[start : start + chunk].scatter_add_(1, labels[place], weight)
-    return scores
+    if not temperature > 0:
+        raise InputError(f"temperature={temperature}; it must be greater than 0.")
+    cosine, place = nearest(queries, references, neighbours)
+    weight = torch.exp((cosine - cosine[:, :1]) / temperature)
+    scores = torch.zeros(len(queries), num_classes, device=weight.device)
+    return scores.scatter_add_(1, labels[place], weight)
+
+
+def knn_predictions(
+    test: Features, train: Features, *, neighbours: int = 200, temperature: float = 0.07
+) -> Tensor:
+    """Votes of the train images for each class of each test image, (N, C); checked features."""
+    return knn_scores(
+        test.values,
+        train.values,
+        train.labels,
+        num_classes=check_pair(test, train),
+        neighbours=neighbours,
+        temperature=temperature,
+    )
 
 
 def knn_accuracy(
     test: Features, train: Features, *, neighbours: int = 200, temperature: float = 0.07
 ) -> float:
     """Share of test images whose class the neighbours vote for, between 0 and 1."""
-    num_classes = int(torch.cat([train.labels, test.labels]).max()) + 1
-    scores = knn_scores(
-        test.values,
-        train.values,
-        train.labels,
-        num_classes=num_classes,
-        neighbours=neighbours,
-        temperature=temperature,
-    )
+    scores = knn_predictions(test, train, neighbours=neighbours, temperature=temperature)
     return float((scores.argmax(dim=1) == test.labels).float().mean())

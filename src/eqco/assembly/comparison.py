@@ -1,0 +1,208 @@
+"""An encoder beside raw pixels and random weights, by one protocol on the same images."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from eqco.assembly.weights import Weights, pixels, random_like
+from eqco.data import Source, Split
+from eqco.evaluation.features import Features, extract_features
+from eqco.evaluation.knn import knn_predictions
+from eqco.evaluation.linear import LinearProtocol, train_linear
+from eqco.evaluation.probe import probe_accuracy
+from eqco.evaluation.scores import Interval, bootstrap, top_k
+from eqco.runtime.errors import InputError
+
+__all__ = ["Evaluation", "Row", "compare_encoder", "usual_neighbours"]
+
+ProtocolName = Literal["knn", "probe", "linear"]
+# title and units of a stretch of work -> a context that gives a function to call with units done
+Stage = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
+
+PIXEL_BYTES = 2**30  # the most that the train images' pixels may take as features
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One line of the table: what was asked, how, and what came of it."""
+
+    name: str
+    by: str
+    scores: Tensor  # (N, C)
+    top1: Interval
+    top5: Interval | None  # None with five classes or fewer
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """The table, and what pictures are made of: the asked encoder's features."""
+
+    weights: Weights
+    protocol: ProtocolName
+    data: str
+    settings: str  # in words
+    rows: tuple[Row, ...]  # the encoder asked about is the last
+    train: Split
+    test: Split
+    train_features: Features
+    test_features: Features
+
+
+def compare_encoder(
+    weights: Weights,
+    source: Source,
+    *,
+    protocol: ProtocolName = "knn",
+    neighbours: int | None = None,
+    temperature: float = 0.07,
+    linear: LinearProtocol | None = None,
+    test: str | None = None,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+    workers: int = 0,
+    checkpoint: Path | None = None,
+    stage: Stage = lambda title, total: nullcontext(lambda count: None),
+) -> Evaluation:
+    """What the encoder's features tell of the classes, beside pixels and untrained weights.
+
+    By `linear` the references are measured by the probe, and so is the encoder once more: a
+    classifier trained by SGD with a rate made for ResNets is no fair measure of pixels.
+
+    Args:
+        weights: the frozen backbone.
+        source: labelled images, to train on and to test on.
+        protocol: knn, probe or linear.
+        neighbours: k of kNN; None: `usual_neighbours`.
+        temperature: τ of kNN.
+        linear: what `linear` does.
+        test: the split to test on; None: test, or val where there is none.
+        seed: of random weights, of the probe's held-out part, of linear training.
+        device: where to compute.
+        workers: processes that decode, in linear training.
+        checkpoint: where linear training leaves what it can go on from.
+        stage: shows the progress of each stretch of work.
+    """
+    train_split, test_split = labelled_splits(source, test)
+    side = pixel_side(len(train_split), weights.image_size)
+    asked = [(f"raw pixels, {side}×{side}", pixels(side))]
+    if weights.architecture is not None:
+        asked.append((f"random weights, {weights.architecture}", random_like(weights, seed)))
+    asked.append((Path(weights.name).name, weights))
+    rows = []
+    details: dict[str, Any]
+    k = usual_neighbours(len(train_split)) if neighbours is None else neighbours
+    for name, encoder in asked:
+        backbone = encoder.backbone.to(device)
+        with stage(f"features of {name}", len(train_split) + len(test_split)) as advance:
+            train_features, test_features = (
+                extract_features(
+                    backbone, split, size=encoder.image_size, device=device, advance=advance
+                )
+                for split in (train_split, test_split)
+            )
+        with stage(f"{'kNN' if protocol == 'knn' else 'probe'} on {name}", 0):
+            if protocol == "knn":
+                scores = knn_predictions(
+                    test_features, train_features, neighbours=k, temperature=temperature
+                )
+                how, details = "kNN", {}
+            else:
+                found = probe_accuracy(test_features, train_features, seed=seed)
+                scores, how = found.scores, "probe"
+                details = {"penalty": found.penalty, "converged": found.converged}
+        rows.append(row(name, how, scores, test_features.labels, details))
+    if protocol == "linear":
+        assert linear is not None
+        steps = linear.epochs * (len(train_split) // linear.batch_size)
+        with stage(f"linear classifier, {linear.epochs} epochs", steps) as advance:
+            trained = train_linear(
+                weights.backbone,
+                train_split,
+                test_split,
+                protocol=linear,
+                size=weights.image_size,
+                seed=seed,
+                device=device,
+                workers=workers,
+                checkpoint=checkpoint,
+                advance=advance,
+            )
+        proof = {"backbone_before": trained.before, "backbone_after": trained.after}
+        details = {**proof, "losses": trained.losses}
+        rows.append(row(name, "linear", trained.scores, trained.labels, details))
+    return Evaluation(
+        weights=weights,
+        protocol=protocol,
+        data=source.name,
+        settings=in_words(protocol, k, temperature, linear),
+        rows=tuple(rows),
+        train=train_split,
+        test=test_split,
+        train_features=train_features,
+        test_features=test_features,
+    )
+
+
+def in_words(
+    protocol: ProtocolName, neighbours: int, temperature: float, linear: LinearProtocol | None
+) -> str:
+    """The settings of the protocol, for people."""
+    if protocol == "knn":
+        return f"kNN: k = {neighbours}, τ = {temperature:g}."
+    if protocol == "probe" or linear is None:
+        return "Probe: penalty chosen on a fifth of train."
+    drops = " and ".join(f"{round(drop * linear.epochs)}" for drop in linear.drops)
+    return (
+        f"Linear: SGD, rate {linear.learning_rate:g}, weight decay {linear.weight_decay:g}, "
+        f"{linear.epochs} epochs with drops after {drops}, batches of {linear.batch_size}."
+    )
+
+
+def row(
+    name: str, how: str, scores: Tensor, labels: Tensor, details: dict[str, Any] | None = None
+) -> Row:
+    """A line of the table."""
+    top5 = top_k(scores, labels, 5) if scores.shape[1] > 5 else None
+    top1 = top_k(scores, labels, 1)
+    return Row(name=name, by=how, scores=scores, top1=top1, top5=top5, details=details or {})
+
+
+def labelled_splits(source: Source, test: str | None) -> tuple[Split, Split]:
+    """What to train on and what to test on; refused before anything is computed."""
+    usual = next((name for name in ("test", "val") if name in source), "test")
+    splits = source["train"], source[test or usual]
+    for split in splits:
+        if split.labels is None:
+            raise InputError(
+                f"the split {split.name!r} of {source.name} has no labels, so that nothing can be "
+                f"tested. Give a folder with a subfolder for each class."
+            )
+    bootstrap(0, len(splits[1]))  # refuses what has no interval
+    return splits
+
+
+def usual_neighbours(images: int) -> int:
+    """k of kNN where none is given: 200 as is published for large data, 20 below 5000 images.
+
+    >>> usual_neighbours(50_000), usual_neighbours(675), usual_neighbours(7)
+    (200, 20, 7)
+    """
+    return 200 if images >= 5000 else min(20, images)
+
+
+def pixel_side(images: int, image_size: int) -> int:
+    """The side at which pixels are compared: 32, or less where images are small or too many.
+
+    >>> pixel_side(50_000, 224), pixel_side(50_000, 28), pixel_side(1_281_167, 224)
+    (32, 28, 8)
+    """
+    side = min(32, image_size)
+    while side > 2 and images * 3 * side * side * 4 > PIXEL_BYTES:
+        side //= 2
+    return side

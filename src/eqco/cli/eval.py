@@ -1,0 +1,114 @@
+"""`eqco eval`: what an encoder is worth, beside raw pixels and random weights."""
+
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+from rich.console import Console
+
+from eqco.assembly.comparison import compare_encoder
+from eqco.assembly.parts import check_device
+from eqco.assembly.weights import open_weights
+from eqco.cli.progress import progress_bar
+from eqco.data.opening import DEFAULT_ROOT, open_source
+from eqco.evaluation.linear import LINEAR_PROTOCOLS
+from eqco.report.evaluation import print_evaluation, write_evaluation
+
+
+def run(
+    weights: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN_OR_WEIGHTS")],
+    source: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")] = "groceries",
+    /,
+    *,
+    protocol: Literal["knn", "probe", "linear"] = "knn",
+    neighbours: int | None = None,
+    temperature: float = 0.07,
+    variant: Literal["moco", "simclr"] = "moco",
+    epochs: int | None = None,
+    batch_size: int | None = None,
+    learning_rate: float | None = None,
+    backbone: str | None = None,
+    width: int = 1,
+    stem: Literal["imagenet", "small"] | None = None,
+    image_size: int | None = None,
+    test: str | None = None,
+    seed: int = 0,
+    device: str = "cpu",
+    workers: int = 0,
+    root: Path = DEFAULT_ROOT,
+    out: Path = Path("evaluation"),
+) -> None:
+    """Test frozen features on labelled images, beside raw pixels and random weights.
+
+    Protocols:
+        knn     weighted vote of the nearest training images; nothing is trained; seconds
+        probe   logistic regression on the features; seconds; not the paper's protocol
+        linear  the paper's: a classifier trained by SGD on random crops, 100 epochs; given again
+                after a stop, the command goes on from the last epoch
+
+    Args:
+        weights: a run directory or one of its checkpoints; a file of weights of torchvision, timm
+            or MoCo; torchvision:resnet50; random (with --backbone); or pixels.
+        source: a folder of images with classes, or a data set by name (see `eqco data --help`).
+        protocol: how to test.
+        neighbours: k of knn; by default 200, or 20 with less than 5000 training images.
+        temperature: τ of knn's votes.
+        variant: of linear: moco (rate 30, 100 epochs) or simclr (rate 0.1, decay 1e-6, 90 epochs).
+        epochs: of linear; the drops of the rate keep their share.
+        batch_size: of linear; 256 as published.
+        learning_rate: of linear; the published one belongs to batches of 256 and a ResNet-50.
+        backbone: resnet18, resnet34, resnet50, light or timm:NAME, where the weights do not tell.
+        width: of that ResNet.
+        stem: of that ResNet.
+        image_size: pixels along each side; by default what the encoder was trained on.
+        test: the split to test on; by default test, or val where there is none.
+        seed: of random weights, the probe's held-out part and linear training.
+        device: where to compute: cpu, cuda, mps.
+        workers: processes that decode images on disk, in linear training.
+        root: where data sets by name are downloaded to.
+        out: folder for the result as JSON, confusion matrix, map and gallery.
+
+    Examples:
+        eqco eval runs/simo
+        eqco eval runs/simo photos/ --protocol probe --out photos-probe
+        eqco eval moco_v2_800ep.pth.tar imagenette --protocol linear --workers 8 --device cuda
+        eqco eval torchvision:resnet50 cifar10 --neighbours 20 --temperature 0.1
+    """
+    console = Console()
+    check_device(device)
+    published = LINEAR_PROTOCOLS[variant]
+    linear = replace(
+        published,
+        epochs=published.epochs if epochs is None else epochs,
+        batch_size=published.batch_size if batch_size is None else batch_size,
+        learning_rate=published.learning_rate if learning_rate is None else learning_rate,
+    )
+    opened = open_weights(
+        weights, backbone=backbone, width=width, stem=stem, image_size=image_size, seed=seed
+    )
+    data = open_source(source, root=root)
+
+    settings = {"seed": seed, "image_size": opened.image_size}
+    settings |= asdict(linear) if protocol == "linear" else {}
+    found = compare_encoder(
+        opened,
+        data,
+        protocol=protocol,
+        neighbours=neighbours,
+        temperature=temperature,
+        linear=linear,
+        test=test,
+        seed=seed,
+        device=device,
+        workers=workers,
+        checkpoint=out / "linear.pt",
+        stage=partial(progress_bar, console),
+    )
+    print_evaluation(console, found)
+    with console.status("drawing the map, the confusions and the gallery"):
+        written = write_evaluation(found, out, settings)
+    console.print()
+    for path in written:
+        console.print(f"written: {path}", markup=False, highlight=False)

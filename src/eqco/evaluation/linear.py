@@ -1,0 +1,243 @@
+"""The paper's linear protocol: a classifier on a frozen backbone, trained on random crops."""
+
+import hashlib
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from eqco.data import LabelledLoader, Split, StepLoader, find_pipeline
+from eqco.encoders import feature_dim_of
+from eqco.evaluation.features import extract_features
+from eqco.runtime.checkpoints import read_checkpoint, write_checkpoint
+from eqco.runtime.errors import InputError
+from eqco.runtime.seeds import generator_for
+from eqco.training.optimisers import sgd
+from eqco.training.schedules import learning_rate_factor
+
+__all__ = ["LINEAR_PROTOCOLS", "LinearProtocol", "LinearResult", "fingerprint", "train_linear"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearProtocol:
+    """SGD with momentum 0.9; the rate falls to a tenth after each share of the epochs in `drops`.
+
+    The learning rate belongs to batches of 256 and is not scaled.
+    """
+
+    learning_rate: float
+    weight_decay: float
+    epochs: int
+    drops: tuple[float, ...]
+    batch_size: int = 256
+
+    def __post_init__(self) -> None:
+        if self.epochs < 1:
+            raise InputError(f"epochs={self.epochs}; train for at least 1.")
+        if self.batch_size < 1:
+            raise InputError(f"batch_size={self.batch_size}; it must be at least 1.")
+
+    def rate(self, step: int, steps_per_epoch: int) -> float:
+        """The learning rate at a step, counted from 0."""
+        total = self.epochs * steps_per_epoch
+        ends = {round(drop * self.epochs) * steps_per_epoch for drop in self.drops}
+        factor = learning_rate_factor(
+            step,
+            schedule="steps",
+            total_steps=total,
+            # in a training too short for a share of its own, a drop is left out
+            drops=tuple(sorted(end for end in ends if 0 < end < total)),
+        )
+        return self.learning_rate * factor
+
+
+# Paper: MoCo's 100 epochs; the authors' release stops at 90, after the same drops.
+LINEAR_PROTOCOLS = {
+    "moco": LinearProtocol(learning_rate=30.0, weight_decay=0.0, epochs=100, drops=(0.6, 0.8)),
+    "simclr": LinearProtocol(
+        learning_rate=0.1, weight_decay=1e-6, epochs=90, drops=(60 / 90, 80 / 90)
+    ),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearResult:
+    """What the classifier makes of the test images, and the proof that it alone was trained."""
+
+    scores: Tensor  # (N, C)
+    labels: Tensor  # (N,)
+    losses: list[float]  # mean of each epoch
+    before: str  # fingerprint of the backbone before training
+    after: str
+
+
+def fingerprint(module: nn.Module) -> str:
+    """A hash of every parameter and buffer: the same before and after, to the bit, or changed."""
+    digest = hashlib.sha256()
+    for name, value in sorted(module.state_dict().items()):
+        plain = value.detach().cpu().contiguous()
+        digest.update(f"{name} {plain.dtype} {tuple(plain.shape)};".encode())
+        digest.update(plain.flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def train_linear(
+    backbone: nn.Module,
+    train: Split,
+    test: Split,
+    *,
+    protocol: LinearProtocol = LINEAR_PROTOCOLS["moco"],
+    size: int,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+    workers: int = 0,
+    checkpoint: Path | None = None,
+    advance: Callable[[int], None] = lambda count: None,
+) -> LinearResult:
+    """Train a linear classifier on what the frozen backbone makes of random crops, and test it.
+
+    Args:
+        backbone: images to features (N, feature_dim); in eval mode throughout, without gradient.
+        train: labelled images; seen by random resized crop and flip.
+        test: labelled images; seen at their centre, once, when training is over.
+        protocol: learning rate, epochs, drops.
+        size: pixels along each side.
+        seed: of the order, the crops and the first weights.
+        device: where to compute.
+        workers: processes that decode, for images on disk.
+        checkpoint: written after every epoch; if it is there, training goes on from it.
+        advance: takes the number of steps done since it was called last.
+    """
+    check_splits(train, test)
+    if protocol.batch_size > len(train):
+        raise InputError(
+            f"batch_size={protocol.batch_size}, but there are {len(train)} training images. "
+            f"Choose --batch-size of at most {len(train)}."
+        )
+    backbone = backbone.to(device).eval()
+    before = fingerprint(backbone)
+    steps = StepLoader(
+        train,
+        find_pipeline("linear"),
+        num_views=1,
+        num_queries=protocol.batch_size,
+        size=size,
+        seed=seed,
+        workers=workers,
+        device=device,
+    )
+    classifier = first_classifier(feature_dim_of(backbone), len(train.classes), seed).to(device)
+    optimiser = sgd(
+        classifier.parameters(), protocol.learning_rate, weight_decay=protocol.weight_decay
+    )
+    told = {"protocol": asdict(protocol), "seed": seed, "size": size, "backbone": before}
+    told |= {"images": len(train), "classes": list(train.classes)}
+    losses: list[float] = []
+    if checkpoint is not None and checkpoint.exists():
+        losses = restore(checkpoint, told, classifier, optimiser)
+        advance(len(losses) * steps.steps_per_epoch)
+    first, last = len(losses) * steps.steps_per_epoch, protocol.epochs * steps.steps_per_epoch
+    total = torch.zeros((), device=device)
+    for step, (images, labels) in enumerate(LabelledLoader(steps).iterate(first, last), first):
+        with torch.no_grad():
+            features = backbone(images).float()
+        for group in optimiser.param_groups:
+            group["lr"] = protocol.rate(step, steps.steps_per_epoch)
+        loss = F.cross_entropy(classifier(features), labels)
+        optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        optimiser.step()
+        total += loss.detach()
+        advance(1)
+        if (step + 1) % steps.steps_per_epoch == 0:
+            losses.append(finite(float(total) / steps.steps_per_epoch, protocol))
+            total.zero_()
+            if checkpoint is not None:
+                save(checkpoint, told, classifier, optimiser, losses)
+    after = fingerprint(backbone)
+    if after != before:
+        raise RuntimeError(f"the backbone changed from {before} to {after} while it was frozen")
+    seen = extract_features(backbone, test, size=size, device=device)
+    with torch.no_grad():
+        scores = classifier(seen.values.to(device)).cpu()
+    return LinearResult(
+        scores=scores, labels=seen.labels, losses=losses, before=before, after=after
+    )
+
+
+def first_classifier(feature_dim: int, num_classes: int, seed: int) -> nn.Linear:
+    """A linear layer with small weights and no bias to begin with, as in MoCo."""
+    classifier = nn.Linear(feature_dim, num_classes)
+    with torch.no_grad():
+        classifier.weight.normal_(0, 0.01, generator=generator_for("classifier", seed))
+        classifier.bias.zero_()
+    return classifier
+
+
+def finite(loss: float, protocol: LinearProtocol) -> float:
+    """The loss, unless the training ran away."""
+    if not math.isfinite(loss):
+        raise InputError(
+            f"the loss is {loss} with learning_rate={protocol.learning_rate:g}: the features are "
+            f"not finite, or so large that the classifier ran away. Lower --learning-rate."
+        )
+    return loss
+
+
+def check_splits(train: Split, test: Split) -> None:
+    """Refuse images without labels, and test images of classes that are not trained."""
+    for split in (train, test):
+        if split.labels is None:
+            raise InputError(
+                f"the split {split.name!r} has no labels, so that nothing can be tested. Give a "
+                f"folder with a subfolder for each class."
+            )
+    assert train.labels is not None
+    assert test.labels is not None
+    unknown = sorted(set(test.labels.tolist()) - set(train.labels.tolist()))
+    if unknown:
+        names = [test.classes[number] for number in unknown[:5]]
+        raise InputError(
+            f"test images are of classes that train has no image of ({', '.join(names)}), which "
+            f"nothing could learn. Test on the classes of train."
+        )
+
+
+def save(
+    path: Path,
+    told: dict[str, Any],
+    classifier: nn.Module,
+    optimiser: torch.optim.Optimizer,
+    losses: list[float],
+) -> None:
+    """Keep what is needed to go on after this epoch."""
+    state = {"classifier": classifier.state_dict(), "optimiser": optimiser.state_dict()}
+    write_checkpoint(path, {"linear": told, "losses": losses, **state})
+
+
+def restore(
+    path: Path, told: dict[str, Any], classifier: nn.Module, optimiser: torch.optim.Optimizer
+) -> list[float]:
+    """Go on from a checkpoint of the same training; any other is refused. Returns its losses."""
+    state = read_checkpoint(path)
+    if plain(state.get("linear")) != plain(told):
+        raise InputError(
+            f"{path} belongs to another linear training (other weights, data or settings). "
+            f"Delete it, or choose another --out."
+        )
+    classifier.load_state_dict(state["classifier"])
+    optimiser.load_state_dict(state["optimiser"])
+    losses: list[float] = state["losses"]
+    return losses
+
+
+def plain(value: Any) -> Any:
+    """Tuples as lists, as a file may give them back."""
+    if isinstance(value, dict):
+        return {name: plain(entry) for name, entry in value.items()}
+    return [plain(entry) for entry in value] if isinstance(value, list | tuple) else value

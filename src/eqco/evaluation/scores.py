@@ -1,0 +1,117 @@
+"""What the scores of test images amount to: accuracies with intervals, class by class."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from eqco.runtime.errors import InputError
+from eqco.runtime.seeds import generator_for
+
+__all__ = ["ClassScore", "Interval", "bootstrap", "class_scores", "confusion", "hits", "top_k"]
+
+DRAWS = 10_000
+COVERAGE = 0.95
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A share of the test images, and between what it would lie with other test images (95 %)."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        """In percent."""
+        return f"{100 * self.value:.1f} ({100 * self.low:.1f}–{100 * self.high:.1f})"
+
+
+@dataclass(frozen=True)
+class ClassScore:
+    """How one class fares; `mistaken_for` is the class its images are given most often instead."""
+
+    name: str
+    images: int
+    accuracy: float
+    mistaken_for: str
+    mistakes: int
+
+
+def hits(scores: Tensor, labels: Tensor, k: int = 1) -> Tensor:
+    """Whether the class is among the k with the highest scores, (N,).
+
+    Equal scores count for the class with the lower number, as a vote without a winner must.
+    """
+    own = scores.gather(1, labels[:, None])
+    before = torch.arange(scores.shape[1], device=scores.device) < labels[:, None]
+    ahead = (scores > own) | ((scores == own) & before)
+    return ahead.sum(dim=1) < k
+
+
+def top_k(scores: Tensor, labels: Tensor, k: int = 1) -> Interval:
+    """Share of images whose class is among the k highest scores, with its interval.
+
+    >>> scores = torch.tensor([[3.0, 1.0, 2.0], [0.0, 1.0, 2.0]])
+    >>> top_k(scores, torch.tensor([0, 1]), k=1).value, top_k(scores, torch.tensor([0, 1]), 2).value
+    (0.5, 1.0)
+    """
+    return bootstrap(int(hits(scores, labels, k).sum()), len(labels))
+
+
+def bootstrap(right: int, images: int, *, seed: int = 0) -> Interval:
+    """The share `right/images` with the 95 % interval of the bootstrap over test images.
+
+    Of as many images drawn with replacement, the number that are right is binomial; so the draws
+    are made from that, and the images themselves need not be drawn. The interval covers the choice
+    of test images alone: not the training, whose seeds differ.
+
+    >>> str(bootstrap(380, 1000))
+    '38.0 (35.0–40.9)'
+    """
+    if images < 2:
+        raise InputError(
+            f"{images} test image{'s' * (images != 1)}; an accuracy with an interval needs at "
+            f"least 2, and says something from about 100."
+        )
+    share = torch.full((DRAWS,), right / images, dtype=torch.float64)
+    count = torch.full((DRAWS,), float(images), dtype=torch.float64)
+    drawn = torch.binomial(count, share, generator=generator_for("bootstrap", seed)) / images
+    tail = (1 - COVERAGE) / 2
+    low, high = drawn.quantile(torch.tensor([tail, 1 - tail], dtype=torch.float64)).tolist()
+    return Interval(right / images, low, high)
+
+
+def confusion(scores: Tensor, labels: Tensor) -> Tensor:
+    """How many images of class i (row) are taken for class j (column), (C, C).
+
+    >>> confusion(torch.eye(2)[[0, 1, 1]], torch.tensor([0, 0, 1]))
+    tensor([[1, 1],
+            [0, 1]])
+    """
+    classes = scores.shape[1]
+    pairs = labels * classes + scores.argmax(dim=1)
+    return pairs.bincount(minlength=classes * classes).view(classes, classes)
+
+
+def class_scores(table: Tensor, classes: Sequence[str]) -> list[ClassScore]:
+    """A line for each class that has test images, from the table of confusions."""
+    lines = []
+    for number, row in enumerate(table):
+        images = int(row.sum())
+        if not images:
+            continue
+        wrong = row.clone()
+        wrong[number] = 0
+        mistakes, other = int(wrong.max()), int(wrong.argmax())
+        lines.append(
+            ClassScore(
+                name=classes[number],
+                images=images,
+                accuracy=int(row[number]) / images,
+                mistaken_for=classes[other] if mistakes else "",
+                mistakes=mistakes,
+            )
+        )
+    return lines

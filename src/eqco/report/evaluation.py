@@ -1,0 +1,182 @@
+"""What `eqco eval` leaves behind: tables on the screen, a result as JSON, and pictures."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from matplotlib import colormaps
+from matplotlib.figure import Figure
+from rich.console import Console
+from torch import Tensor
+
+from eqco.assembly.comparison import Evaluation, Row
+from eqco.evaluation.maps import FeatureMap, feature_map
+from eqco.evaluation.scores import class_scores, confusion
+from eqco.report.gallery import draw_gallery
+from eqco.report.style import INK, panels, save
+from eqco.report.tables import print_table
+from eqco.runtime.records import code_version, hardware
+from eqco.runtime.run_directory import write_json
+
+__all__ = ["draw_confusion", "draw_map", "print_evaluation", "write_evaluation"]
+
+NAMED_CLASSES = 60  # as many names fit beside a table of confusions
+COLOURED_CLASSES = 20  # as many colours can be told apart
+SHOWN_CLASSES = 30  # lines of the table on the screen
+NOTES = {
+    "knn": "",
+    "probe": "The probe (logistic regression on one fixed view of each image) is a stand-in for "
+    "the paper's linear protocol, which is --protocol linear.",
+    "linear": "The references are measured by the probe, and so is the encoder once more, for "
+    "comparison: logistic regression on fixed views, not the paper's protocol.",
+}
+
+
+def print_evaluation(console: Console, found: Evaluation) -> None:
+    """The table of rows with intervals, then the classes of the encoder asked about."""
+    images = f"{len(found.train):,} train, {len(found.test):,} {found.test.name} images"
+    console.print(f"{found.data}: {images}", style="bold", markup=False, highlight=False)
+    header = ["", "by", "top-1 %"]
+    with_top5 = any(row.top5 for row in found.rows)
+    header += ["top-5 %"] if with_top5 else []
+    lines = [
+        [row.name, row.by, str(row.top1), *([str(row.top5)] if with_top5 else [])]
+        for row in found.rows
+    ]
+    print_table(console, header, lines)
+    console.print(
+        f"{found.settings} In brackets: 95 % interval, bootstrap over test images; it does not "
+        f"cover another training.",
+        style="dim",
+        markup=False,
+        highlight=False,
+    )
+    if NOTES[found.protocol]:
+        console.print(NOTES[found.protocol], style="dim", markup=False, highlight=False)
+    asked = found.rows[-1]
+    scores = class_scores(confusion(asked.scores, found.test_features.labels), found.test.classes)
+    console.print(f"\n{asked.name} ({asked.by}), class by class", style="bold", markup=False)
+    worst = sorted(scores, key=lambda score: score.accuracy)
+    shown = scores if len(scores) <= SHOWN_CLASSES else worst[:SHOWN_CLASSES]
+    print_table(
+        console,
+        ["class", "images", "right %", "most often taken for"],
+        [
+            [
+                score.name,
+                str(score.images),
+                f"{100 * score.accuracy:.1f}",
+                f"{score.mistaken_for} ({score.mistakes})" if score.mistakes else "–",
+            ]
+            for score in shown
+        ],
+    )
+    if len(shown) < len(scores):
+        console.print(f"the {len(shown)} hardest of {len(scores)}; all are in the JSON file")
+
+
+def write_evaluation(found: Evaluation, out: Path, settings: dict[str, Any]) -> list[Path]:
+    """Write result, confusions, map and gallery; returns the files written."""
+    out.mkdir(parents=True, exist_ok=True)
+    asked, labels = found.rows[-1], found.test_features.labels
+    table = confusion(asked.scores, labels)
+    classes = found.test.classes
+    stem = found.protocol
+    result = {
+        "weights": found.weights.name,
+        "protocol": found.protocol,
+        "is_the_papers_protocol": found.protocol == "linear",
+        "data": found.data,
+        "train_images": len(found.train),
+        "test_images": len(found.test),
+        "test_split": found.test.name,
+        "measured_by": found.settings,
+        "settings": settings,
+        "rows": [row_values(row) for row in found.rows],
+        "classes": [asdict(score) for score in class_scores(table, classes)],
+        "confusion": table.tolist(),
+        "predictions": asked.scores.argmax(dim=1).tolist(),
+        "code": code_version(),
+        "hardware": hardware(),
+    }
+    written = [out / f"{stem}.json"]
+    write_json(written[0], result)
+    where = f"{asked.name} on {found.data} ({found.test.name})"
+    written.append(draw_confusion(table, classes, out / f"{stem}-confusion.png", where))
+    placed = feature_map(found.test_features)
+    written.append(draw_map(placed, classes, out / "map.png", where))
+    pairs = (found.test, found.test_features), (found.train, found.train_features)
+    title = f"{where}: a test image, then its nearest train images (green: of its class)"
+    written.append(draw_gallery(*pairs, out / "gallery.png", title=title))
+    return written
+
+
+def row_values(row: Row) -> dict[str, Any]:
+    """A line of the table as plain values."""
+    return {
+        "name": row.name,
+        "by": row.by,
+        "top1": asdict(row.top1),
+        "top5": asdict(row.top5) if row.top5 else None,
+        **row.details,
+    }
+
+
+def draw_confusion(table: Tensor, classes: Sequence[str], path: Path, title: str) -> Path:
+    """Rows: the true class; columns: what it is taken for; in percent of the row."""
+    share = 100 * table / table.sum(dim=1, keepdim=True).clamp(min=1)
+    count = len(classes)
+    named = count <= NAMED_CLASSES
+    side = min(12.0, max(4.5, 2.2 + 0.24 * count)) if named else 8.0
+    figure, (panel,) = panels(1, width=side, height=side * 0.95)
+    panel.grid(visible=False)
+    shown = panel.imshow(share.numpy(), cmap="Blues", vmin=0, vmax=100)
+    if named:
+        size = 8 if count <= 30 else 6
+        panel.set_xticks(range(count), classes, rotation=90, fontsize=size)
+        panel.set_yticks(range(count), classes, fontsize=size)
+    if count <= 12:
+        for i in range(count):
+            for j in range(count):
+                colour = "white" if share[i, j] > 55 else INK
+                text = f"{share[i, j]:.0f}"
+                panel.text(j, i, text, ha="center", va="center", fontsize=7, color=colour)
+    panel.set_xlabel("taken for", fontsize=9, color=INK)
+    panel.set_ylabel("is", fontsize=9, color=INK)
+    panel.set_title(title, fontsize=9, color=INK, wrap=True)
+    bar = figure.colorbar(shown, ax=panel, shrink=0.7, label="% of the class")
+    bar.ax.tick_params(labelsize=8)
+    return save(figure, path)
+
+
+def draw_map(placed: FeatureMap, classes: Sequence[str], path: Path, title: str) -> Path:
+    """The features in the plane, a colour for each class; of many classes, the largest have one."""
+    figure = Figure(figsize=(7.6, 5.6), layout="constrained", dpi=130)
+    panel = figure.subplots()
+    sizes = placed.labels.bincount(minlength=len(classes))
+    coloured = sizes.argsort(descending=True, stable=True)[:COLOURED_CLASSES].sort().values
+    coloured = coloured[sizes[coloured] > 0]
+    rest = ~torch.isin(placed.labels, coloured)
+    points = placed.places
+    if rest.any():
+        label = f"{len(sizes.nonzero()) - len(coloured)} more classes"
+        x, y = points[rest].T.numpy()
+        panel.scatter(x, y, s=6, color="#cccccc", linewidths=0, label=label)
+    palette = colormaps["tab10" if len(coloured) <= 10 else "tab20"]
+    for place, number in enumerate(coloured.tolist()):
+        x, y = points[placed.labels == number].T.numpy()
+        panel.scatter(x, y, s=9, color=palette(place), linewidths=0, label=classes[number])
+    panel.set_xticks([])
+    panel.set_yticks([])
+    panel.spines[:].set_color("#dddddd")
+    panel.set_title(title, fontsize=9, color=INK, wrap=True)
+    note = (
+        f"t-SNE of {len(points)} images: who is near whom counts, distances between groups do not"
+    )
+    panel.set_xlabel(note, fontsize=7.5, color="#888888")
+    figure.legend(
+        loc="outside right center", fontsize=8, frameon=False, markerscale=2, labelcolor=INK
+    )
+    return save(figure, path)

@@ -1,0 +1,77 @@
+"""Queries with their nearest neighbours: what people look at first."""
+
+from pathlib import Path
+
+import torch
+from PIL import Image, ImageOps
+
+from eqco.data import Split
+from eqco.data.pictures import GAP, fit, grid
+from eqco.evaluation.features import Features
+from eqco.evaluation.knn import nearest
+from eqco.runtime.seeds import generator_for
+
+__all__ = ["draw_gallery"]
+
+TILE, FRAME = 72, 3
+RIGHT, WRONG, QUERY = "#55935c", "#c44e52", "#ffffff"
+
+
+def draw_gallery(
+    test: tuple[Split, Features],
+    train: tuple[Split, Features],
+    path: Path,
+    *,
+    title: str,
+    queries: int = 10,
+    neighbours: int = 10,
+    seed: int = 0,
+) -> Path:
+    """Test images in the first column, the train images nearest to them beside them.
+
+    A green frame: of the query's class; a red one: of another. Queries are drawn by the seed, one
+    of each class and no second one before every class has its first: nobody chose them.
+    """
+    (asked, asked_features), (known, known_features) = test, train
+    chosen = spread_choice(asked_features.labels, queries, seed)
+    count = min(neighbours, len(known_features.values))
+    _, places = nearest(asked_features.values[chosen], known_features.values, count)
+    rows = []
+    for number, found in zip(chosen.tolist(), places.tolist(), strict=True):
+        label = int(asked_features.labels[number])
+        same = [int(known_features.labels[place]) == label for place in found]
+        tiles = [framed(asked.images.read(number), QUERY)]
+        tiles += [
+            framed(known.images.read(place), RIGHT if hit else WRONG)
+            for place, hit in zip(found, same, strict=True)
+        ]
+        rows.append((f"{asked.classes[label]}: {sum(same)} of {count}", tiles))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    grid(title, rows, TILE, after_first=4 * GAP).save(path)
+    return path
+
+
+def spread_choice(labels: torch.Tensor, count: int, seed: int) -> torch.Tensor:
+    """Numbers of `count` images, spread over the classes, drawn by the seed.
+
+    >>> labels = torch.tensor([2, 0, 0, 1, 0, 2])
+    >>> labels[spread_choice(labels, 3, seed=0)]
+    tensor([0, 1, 2])
+    """
+    order = torch.randperm(len(labels), generator=generator_for("gallery", seed))
+    turn: dict[int, int] = {}
+    keys = []
+    for number in order.tolist():
+        label = int(labels[number])
+        turn[label] = turn.get(label, 0) + 1
+        keys.append((turn[label], number))
+    first = [number for _, number in sorted(keys, key=lambda key: key[0])[:count]]
+    return torch.tensor(sorted(first, key=lambda number: int(labels[number])))
+
+
+def framed(image: Image.Image, colour: str) -> Image.Image:
+    """The image inside a square frame."""
+    inner = fit(image, TILE - 2 * FRAME)
+    square = Image.new("RGB", (TILE - 2 * FRAME, TILE - 2 * FRAME), "white")
+    square.paste(inner, ((square.width - inner.width) // 2, (square.height - inner.height) // 2))
+    return ImageOps.expand(square, FRAME, colour)
