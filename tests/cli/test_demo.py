@@ -1,5 +1,7 @@
 """The demo runs from an empty folder and leaves its pictures; a second call repeats nothing."""
 
+import re
+
 import pytest
 
 from eqco.cli.main import main
@@ -11,11 +13,13 @@ def test_the_demo_leaves_tables_plots_and_an_encoder(tmp_path, monkeypatch, caps
     assert main(["demo", "--profile", "smoke"]) == 0
     text = capsys.readouterr().out
     assert "max/min" in text
-    assert "raw pixels" in text
+    for row in ("raw pixels", "random weights", "trained"):
+        assert re.search(rf"{row} +[\d.]+ \[[\d.]+–[\d.]+\]", text), f"{row} with its interval"
     assert {path.name for path in (tmp_path / "demo").iterdir()} >= {
         "rule.png",
         "tab5-smoke.png",
         "demo-smoke.png",
+        "gallery.png",
         "runs",
         "records",
     }

@@ -4,11 +4,15 @@ from pathlib import Path
 
 from rich.console import Console
 
+from eqco.assembly import load
 from eqco.cli.progress import progress_bar
+from eqco.evaluation import extract_features
 from eqco.experiments.catalog import find_experiment
 from eqco.experiments.experiment import Site, missing_runs, reproduce
 from eqco.experiments.rule import rule_against_k
+from eqco.experiments.training_runs import TrainedRun, train_once
 from eqco.report.catalog import PLOTS
+from eqco.report.gallery import draw_gallery
 from eqco.report.rule import plot_rule, print_rule
 from eqco.report.summary import write_summary
 
@@ -46,3 +50,17 @@ def run(*, out: Path = Path("demo"), profile: str = "desk") -> None:
             site = Site(advance=advance, work=out / "runs")
             found = reproduce(experiment, profile, (0,), records, site)
         write_summary(console, experiment, found, out, plot=PLOTS.get(name))
+    trained = train_once(found[0].recipe, found[0].seed, Site(work=out / "runs"))  # found done
+    picture = gallery_of(trained, out)
+    console.print(f"written: {picture}", markup=False)
+
+
+def gallery_of(trained: TrainedRun, out: Path) -> Path:
+    """Test photos with the training photos that the trained encoder finds nearest to them."""
+    encode, size = load(trained.directory.path).features, trained.training.data.image_size
+    train, test = (
+        (split, extract_features(encode, split, size=size))
+        for split in (trained.source["train"], trained.source["test"])
+    )
+    title = "a test photo, then the training photos nearest to it (green: of its class)"
+    return draw_gallery(test, train, out / "gallery.png", title=title)

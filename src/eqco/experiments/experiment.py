@@ -54,6 +54,7 @@ class Comparison:
     published: float | None = None
     kind: str = ""  # "bound" or "estimate" where the number is an f̂
     comparable: bool = True  # whether the paper's number was measured in the same setting
+    interval: tuple[float, float] | None = None  # 95 %, over the images it was tested on
 
     @property
     def mean(self) -> float:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from eqco.experiments.pretraining import REFERENCES, compare
+from eqco.experiments.pretraining import REFERENCES, compare, interval_of
 from eqco.report.charts import Chart, Series, colours_of, series_of_cells
 from eqco.report.style import COLOURS, INK, panels, save
 from eqco.runtime.records import Record
@@ -14,7 +14,7 @@ SHADES = {"pixels": "#bbbbbb", "random": "#8a8a8a", "trained": COLOURS["eqco"]}
 
 
 def plot_pretraining(records: Sequence[Record], path: Path) -> Path:
-    """Curves of every seed, and bars of the mean accuracy with whiskers over seeds."""
+    """Curves of every seed, and bars of the mean accuracy with 95 % intervals."""
     figure, axes = panels(3, width=3.3, height=3.2)
     kind = records[0].curves["information_kind"]
     for record in records:
@@ -27,9 +27,9 @@ def plot_pretraining(records: Sequence[Record], path: Path) -> Path:
         panel.set_xlabel("step", fontsize=9, color=INK)
     axes[1].set_ylim(bottom=0)
     for place, name in enumerate(REFERENCES):
-        found = [100 * record.metrics[name] for record in records]
-        mean = sum(found) / len(found)
-        reach = [[mean - min(found)], [max(found) - mean]]
+        found = interval_of(records, name)
+        mean = 100 * found.value
+        reach = [[mean - 100 * found.low], [100 * found.high - mean]]
         axes[2].bar(place, mean, yerr=reach, color=SHADES[name], capsize=4, width=0.65)
         axes[2].text(place, mean / 2, f"{mean:.1f}", ha="center", fontsize=9, color="white")
     axes[2].set_xticks(range(len(REFERENCES)), list(REFERENCES.values()), fontsize=8)
@@ -40,7 +40,7 @@ def plot_pretraining(records: Sequence[Record], path: Path) -> Path:
         0.995,
         0.005,
         f"{records[0].recipe['data']}, profile {records[0].profile}, "
-        f"{seeds} seed{'s' * (seeds > 1)}",
+        f"{seeds} seed{'s' * (seeds > 1)}; whiskers: 95 % over test images",
         ha="right",
         fontsize=7,
         color="#888888",

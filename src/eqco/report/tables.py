@@ -35,14 +35,18 @@ def worth_words(cells: Sequence[Comparison | None]) -> str:
 
 
 def cell_text(cell: Comparison) -> str:
-    """One cell: ours ± half the spread (paper's, difference).
+    """One cell: ours ± half the spread [interval] (paper's, difference).
 
     >>> cell_text(Comparison(row="", column="", values=(1.70, 1.72), published=1.8))
     '1.71 ±0.01 (1.8, -0.09)'
+    >>> cell_text(Comparison(row="", column="", values=(38.6,), interval=(34.8, 42.2)))
+    '38.60 [34.8–42.2]'
     """
     text = f"{cell.mean:.2f}" if abs(cell.mean) < 100 else f"{cell.mean:.0f}"
     if len(cell.values) > 1:
         text += f" ±{cell.spread / 2:.2f}"
+    if cell.interval is not None:
+        text += f" [{cell.interval[0]:.1f}–{cell.interval[1]:.1f}]"
     if cell.difference is not None:
         text += f" ({cell.published:g}, {cell.difference:+.2f})"
     elif cell.published is not None:
