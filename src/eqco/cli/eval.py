@@ -1,5 +1,7 @@
 """`eqco eval`: what an encoder is worth, beside raw pixels and random weights."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -104,7 +106,7 @@ def run(
         device=device,
         workers=workers,
         checkpoint=out / "linear.pt",
-        stage=partial(progress_bar, console),
+        stage=partial(show_stage, console),
     )
     print_evaluation(console, found)
     with console.status("drawing the map, the confusions and the gallery"):
@@ -112,3 +114,14 @@ def run(
     console.print()
     for path in written:
         console.print(f"written: {path}", markup=False, highlight=False)
+
+
+@contextmanager
+def show_stage(console: Console, title: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A bar where the length of a stretch of work is known, its title where it is not."""
+    if total:
+        with progress_bar(console, title, total) as advance:
+            yield advance
+    else:
+        with console.status(title):
+            yield lambda count: None

@@ -1,0 +1,118 @@
+"""`eqco eval` as a user calls it: tables, files, refusals."""
+
+import json
+
+import pytest
+import torch
+
+from eqco.assembly import open_weights
+from eqco.assembly.comparison import compare_encoder
+from eqco.cli.main import main
+from eqco.data import Source, open_source
+from eqco.encoders import LightEncoder
+from eqco.runtime.errors import InputError
+
+
+def save_photos(folder, per_class, classes=("Apple", "Melon"), first=0):
+    split = open_source("groceries-coarse")["train"]
+    for name in classes:
+        label = split.classes.index(name)
+        members = (split.labels == label).nonzero()[:, 0][first : first + per_class]
+        (folder / name).mkdir(parents=True)
+        for number in members.tolist():
+            image = split.images.read(number)
+            image.resize((32, 32)).save(folder / name / f"{number}.png")
+
+
+@pytest.fixture(scope="module")
+def light(tmp_path_factory):
+    """Weights of an untrained light encoder in a plain file."""
+    path = tmp_path_factory.mktemp("weights") / "light.pt"
+    torch.manual_seed(3)
+    torch.save(LightEncoder().state_dict(), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("photos")
+    save_photos(folder / "train", 12)
+    save_photos(folder / "test", 6, first=12)
+    return folder
+
+
+@pytest.mark.parametrize("protocol", ["knn", "probe", "linear"])
+def test_every_table_has_pixels_random_weights_and_the_encoder(
+    protocol, light, photos, tmp_path, capsys
+):
+    quick = ["--epochs", "2", "--batch-size", "8"] if protocol == "linear" else []
+    arguments = ["eval", str(light), str(photos), "--protocol", protocol, *quick]
+    assert main([*arguments, "--out", str(tmp_path)]) == 0
+    text = capsys.readouterr().out
+    result = json.loads((tmp_path / f"{protocol}.json").read_text())
+    names = [row["name"] for row in result["rows"]]
+    assert names[:3] == ["raw pixels, 32×32", "random weights, light", "light.pt"]
+    assert all(name in text for name in names)
+    for row in result["rows"]:
+        assert row["top1"]["low"] <= row["top1"]["value"] <= row["top1"]["high"]
+    assert sum(map(sum, result["confusion"])) == result["test_images"] == 12
+    assert {line["name"] for line in result["classes"]} == {"Apple", "Melon"}
+    pictures = [f"{protocol}-confusion.png", "map.png", "gallery.png"]
+    for name in pictures:
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+    assert ("stand-in" in text) == (protocol == "probe")
+    assert result["is_the_papers_protocol"] == (protocol == "linear")
+    if protocol == "linear":
+        last = result["rows"][-1]
+        assert last["by"] == "linear"
+        assert last["backbone_before"] == last["backbone_after"]
+        assert len(last["losses"]) == 2
+
+
+def test_bad_input_is_told_without_traceback(light, photos, tmp_path, capsys):
+    save_photos(tmp_path / "other" / "train", 4)
+    save_photos(tmp_path / "other" / "test", 3, classes=("Apple", "Pear"))
+    save_photos(tmp_path / "one" / "train", 4)
+    save_photos(tmp_path / "one" / "test", 2)
+    (tmp_path / "flat").mkdir()
+    for number, path in enumerate((tmp_path / "other").rglob("*.png")):
+        (tmp_path / "flat" / f"{number}.png").write_bytes(path.read_bytes())
+    broken = tmp_path / "broken.pt"
+    state = LightEncoder().state_dict()
+    state["stem.0.weight"] *= float("nan")
+    torch.save(state, broken)
+
+    def refused(*arguments):
+        assert main(["eval", *map(str, arguments), "--out", str(tmp_path / "out")]) == 2
+        return capsys.readouterr().err
+
+    assert "a class 'Pear' that the training split does not have" in refused(
+        light, tmp_path / "other"
+    )
+    assert "has train; choose one" in refused(light, tmp_path / "flat")
+    assert "NaN" in refused(broken, photos)
+    assert "neighbours=25, but there are 24 reference images" in refused(
+        light, photos, "--neighbours", 25
+    )
+    assert "batch_size=256, but there are 24" in refused(light, photos, "--protocol", "linear")
+    assert "epochs=0" in refused(light, photos, "--protocol", "linear", "--epochs", 0)
+    assert "--device toaster" in refused(light, photos, "--device", "toaster")
+    assert "split='holdout'" in refused(light, photos, "--test", "holdout")
+    assert "there is no" in refused(tmp_path / "nowhere", photos)
+
+
+def test_images_without_labels_are_refused(light, tmp_path, capsys):
+    save_photos(tmp_path / "train", 4)
+    (tmp_path / "test").mkdir()
+    photo = next((tmp_path / "train").rglob("*.png")).read_bytes()
+    (tmp_path / "test" / "a.png").write_bytes(photo)
+    assert main(["eval", str(light), str(tmp_path), "--out", str(tmp_path / "out")]) == 2
+    assert "'test'" in (message := capsys.readouterr().err)
+    assert "has no labels" in message
+
+
+def test_one_test_image_is_refused_before_anything_is_computed(light):
+    source = open_source("groceries")
+    few = Source("few", {"train": source["train"], "test": source["test"].subset([0])})
+    with pytest.raises(InputError, match="1 test image; an accuracy with an interval needs"):
+        compare_encoder(open_weights(light), few)

@@ -1,0 +1,68 @@
+"""Accuracies, intervals and confusions: by hand, by definition, by resampling images."""
+
+import pytest
+import torch
+from drawing import seeds
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.metrics import confusion_matrix, top_k_accuracy_score
+
+from eqco.evaluation.features import Features
+from eqco.evaluation.maps import feature_map
+from eqco.evaluation.scores import bootstrap, class_scores, confusion, hits, top_k
+from eqco.runtime.errors import InputError
+
+
+@given(seed=seeds, k=st.integers(1, 6))
+def test_top_k_and_confusions_are_those_of_scikit_learn(seed, k):
+    generator = torch.Generator().manual_seed(seed)
+    scores = torch.randn(50, 7, generator=generator)
+    labels = torch.cat([torch.arange(7), torch.randint(7, (43,), generator=generator)])
+    theirs = top_k_accuracy_score(labels.numpy(), scores.numpy(), k=k)
+    assert top_k(scores, labels, k).value == pytest.approx(theirs)
+    table = confusion_matrix(labels.numpy(), scores.argmax(dim=1).numpy())
+    assert confusion(scores, labels).tolist() == table.tolist()
+
+
+def test_equal_scores_count_as_the_argmax_does():
+    scores = torch.tensor([[1.0, 1.0, 0.0], [0.0, 1.0, 1.0]])
+    for labels in (torch.tensor([0, 1]), torch.tensor([1, 2])):
+        assert torch.equal(hits(scores, labels), scores.argmax(dim=1) == labels)
+
+
+@pytest.mark.parametrize(("right", "images"), [(40, 100), (255, 661), (9, 10)])
+def test_the_interval_is_that_of_drawing_images_with_replacement(right, images):
+    truth = (torch.arange(images) < right).double()
+    generator = torch.Generator().manual_seed(1)
+    drawn = truth[torch.randint(images, (10_000, images), generator=generator)].mean(dim=1)
+    low, high = drawn.quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
+    found = bootstrap(right, images)
+    assert found.value == right / images
+    assert (found.low, found.high) == pytest.approx((low, high), abs=1.5 / images)
+
+
+def test_one_image_has_no_interval():
+    with pytest.raises(InputError, match="1 test image; an accuracy with an interval needs"):
+        bootstrap(1, 1)
+
+
+def test_a_class_says_what_it_is_taken_for():
+    table = torch.tensor([[3, 0, 1], [0, 0, 0], [2, 2, 0]])
+    first, last = class_scores(table, ("apple", "pear", "plum"))
+    assert (first.name, first.images, first.accuracy) == ("apple", 4, 0.75)
+    assert (first.mistaken_for, first.mistakes) == ("plum", 1)
+    assert (last.name, last.accuracy, last.mistaken_for) == ("plum", 0.0, "apple")
+
+
+def test_a_map_keeps_neighbours_together_and_is_repeatable():
+    labels = torch.arange(90) % 3
+    values = 10 * torch.eye(3)[labels] + torch.randn(90, 3, generator=torch.Generator())
+    placed = feature_map(Features(values, labels), images=60)
+    assert placed.places.shape == (60, 2)
+    assert torch.equal(placed.labels, labels[placed.numbers])
+    distance = torch.cdist(placed.places, placed.places).fill_diagonal_(float("inf"))
+    assert (placed.labels[distance.argmin(dim=1)] == placed.labels).float().mean() > 0.95
+    again = feature_map(Features(values, labels), images=60)
+    assert torch.equal(again.places, placed.places)
+    with pytest.raises(InputError, match="needs at least 5"):
+        feature_map(Features(values[:4], labels[:4]))
