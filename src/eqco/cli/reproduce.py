@@ -1,12 +1,14 @@
 """`eqco reproduce EXPERIMENT`: run it, or what is missing of it, and compare with the paper."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 import tyro
 from rich.console import Console
 
+from eqco.cli.launch import launch
 from eqco.cli.progress import progress_bar
 from eqco.experiments.catalog import EXPERIMENTS, find_experiment
 from eqco.experiments.experiment import Experiment, Site, missing_runs, reproduce
@@ -14,6 +16,7 @@ from eqco.report.catalog import PLOTS
 from eqco.report.standing import print_standings
 from eqco.report.summary import write_summary
 from eqco.runtime.errors import InputError
+from eqco.runtime.run_directory import RunDirectory, write_json
 
 ALL = "all"
 
@@ -29,6 +32,7 @@ def run(
     cifar10: Path | None = None,
     imagenet: Path | None = None,
     device: str = "cuda" if torch.cuda.is_available() else "cpu",
+    processes: int = 1,
     list: bool = False,
 ) -> None:
     """Regenerate a figure, table or study, resuming from the records that exist.
@@ -47,6 +51,7 @@ def run(
             given.
         imagenet: folder with ImageNet, train/CLASS/… and val/CLASS/….
         device: where to train and to evaluate.
+        processes: train in so many processes of this machine, one for each GPU.
         list: show the experiments, what is done and the time the rest needs instead.
 
     Examples:
@@ -54,7 +59,7 @@ def run(
         eqco reproduce all --profile smoke
         eqco reproduce tab5 --profile paper --seeds 0 1 2
         eqco reproduce fig4 --cifar10 data/cifar10
-        eqco reproduce fig4 --profile paper --imagenet data/imagenet --device cuda
+        eqco reproduce fig4 --profile paper --imagenet data/imagenet --processes 8
     """
     console = Console()
     if list:
@@ -69,7 +74,13 @@ def run(
         missing = missing_runs(chosen, profile, own, results)
         total = sum(chosen.size(recipe) for recipe, _ in missing)
         with progress_bar(console, f"{chosen.name}, {len(missing)} runs", total) as advance:
-            site = Site(advance=advance, work=work, folders=folders, device=device)
+            site = Site(
+                advance=advance,
+                work=work,
+                folders=folders,
+                device=device,
+                launch=launcher(processes, device) if processes > 1 else None,
+            )
             records = reproduce(chosen, profile, own, results, site)
         folder = out or results / chosen.name
         write_summary(console, chosen, records, folder, plot=PLOTS.get(chosen.name))
@@ -86,3 +97,19 @@ def chosen_experiments(name: str, profile: str) -> "tuple[Experiment, ...]":
         known = dict.fromkeys(name for each in EXPERIMENTS.values() for name in each.profiles)
         raise InputError(f"no experiment has a profile {profile!r}. There are: {', '.join(known)}.")
     return found
+
+
+def launcher(count: int, device: str) -> "Callable[[dict[str, Any], str, Path], None]":
+    """Trains by `eqco train` in several processes."""
+
+    def train(recipe: dict[str, Any], data: str, place: Path) -> None:
+        if RunDirectory(place).last.exists():
+            arguments = ["train", data, "--resume", str(place)]
+        else:
+            written = place.with_name(f"{place.name}.json")
+            place.parent.mkdir(parents=True, exist_ok=True)
+            write_json(written, recipe)
+            arguments = ["train", data, "--recipe", str(written), "--out", str(place)]
+        launch([*arguments, "--device", device], count=count)
+
+    return train

@@ -1,6 +1,7 @@
 """What an experiment is: the runs of each profile, how one is done, and how they compare."""
 
 import math
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +12,15 @@ from typing import Any
 from eqco.runtime.errors import InputError
 from eqco.runtime.records import Record, code_version, find_record, hardware
 
-__all__ = ["Comparison", "Experiment", "Outcome", "Site", "missing_runs", "reproduce"]
+__all__ = [
+    "Comparison",
+    "Experiment",
+    "Outcome",
+    "Site",
+    "missing_runs",
+    "processor_seconds",
+    "reproduce",
+]
 
 Recipe = dict[str, Any]
 Advance = Callable[[int], None]
@@ -26,12 +35,16 @@ class Site:
         work: folder for what a long run leaves to resume from.
         folders: data set by name -> folder to read it from; others are looked up by name.
         device: where to compute.
+        launch: trains in processes of its own, from the beginning or from where it was stopped:
+            the training recipe as a dict, data by name or folder, and the run directory; None: in
+            this process.
     """
 
     advance: Advance = lambda count: None
     work: Path = Path("runs")
     folders: Mapping[str, Path] = field(default_factory=dict)
     device: str = "cpu"
+    launch: Callable[[dict[str, Any], str, Path], None] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +122,12 @@ class Experiment:
         return self.profiles[profile]
 
 
+def processor_seconds() -> float:
+    """Processor time so far, of this process and its ended children."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
 def missing_runs(
     experiment: Experiment, profile: str, seeds: Sequence[int], results: Path
 ) -> list[tuple[Recipe, int]]:
@@ -135,7 +154,7 @@ def reproduce(
     if not seeds:
         raise InputError("no seeds given; name at least one.")
     for recipe, seed in missing_runs(experiment, profile, seeds, results):
-        start, start_cpu = time.perf_counter(), time.process_time()
+        start, start_cpu = time.perf_counter(), processor_seconds()
         outcome = experiment.run(recipe, seed, site or Site())
         Record(
             experiment=experiment.name,
@@ -147,7 +166,7 @@ def reproduce(
             code=code_version(),
             hardware=hardware(),
             seconds=round(outcome.earlier[0] + time.perf_counter() - start, 2),
-            cpu_seconds=round(outcome.earlier[1] + time.process_time() - start_cpu, 2),
+            cpu_seconds=round(outcome.earlier[1] + processor_seconds() - start_cpu, 2),
         ).write(results)
     found = (
         find_record(results, experiment.name, profile, recipe, seed)

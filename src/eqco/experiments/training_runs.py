@@ -10,9 +10,9 @@ from typing import Any
 
 from eqco.assembly import resume, train
 from eqco.data import Source, open_source
-from eqco.experiments.experiment import Recipe, Site
+from eqco.experiments.experiment import Recipe, Site, processor_seconds
 from eqco.recipes import Recipe as TrainingRecipe
-from eqco.recipes import recipe_from_dict
+from eqco.recipes import recipe_from_dict, recipe_to_dict
 from eqco.runtime.errors import InputError
 from eqco.runtime.records import recipe_hash
 from eqco.runtime.run_directory import RunDirectory, read_json, write_json
@@ -60,6 +60,10 @@ def train_once(recipe: Recipe, seed: int, site: Site) -> TrainedRun:
     run = RunDirectory(site.work / f"{data}-{named}-{seed}")
     earlier = spent(run)
     if run.result.exists():
+        site.advance(read_json(run.result)["steps"])
+    elif site.launch is not None:
+        with adding_up(run):
+            site.launch(recipe_to_dict(training), str(site.folders.get(data, data)), run.path)
         site.advance(read_json(run.result)["steps"])
     else:
         train_or_resume(training, source, run, site)
@@ -120,15 +124,18 @@ def spent(run: RunDirectory) -> tuple[float, float]:
 
 @contextmanager
 def adding_up(run: RunDirectory) -> Iterator[None]:
-    """Add the time this block takes to what was spent, also when it is stopped."""
-    start, start_cpu = time.perf_counter(), time.process_time()
+    """Add the time this block takes to what was spent, also when it is stopped.
+
+    Processor time is of this process and of those it has started and seen end.
+    """
+    start, start_cpu = time.perf_counter(), processor_seconds()
     before = spent(run)
     try:
         yield
     finally:
         if run.path.is_dir():
             seconds = before[0] + time.perf_counter() - start
-            cpu = before[1] + time.process_time() - start_cpu
+            cpu = before[1] + processor_seconds() - start_cpu
             write_json(cost_file(run), {"seconds": seconds, "cpu_seconds": cpu})
 
 

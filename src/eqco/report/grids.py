@@ -1,5 +1,6 @@
 """Tables of trainings as pictures: accuracy against K, f̂ during training, gradient norms."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,11 +23,15 @@ def plot_grid(records: Sequence[Record], path: Path) -> Path:
     """The main table: one line for each row, columns along the axis, whiskers over seeds."""
     experiment = find_experiment(records[0].experiment)
     cells = experiment.compare(records)
-    columns = list(dict.fromkeys(cell.column for cell in cells))
+    columns = in_order({cell.column for cell in cells}, [cell.column for cell in cells])
     figure, (panel,) = panels(1, width=6.0, height=3.6)
-    for number, row in enumerate(dict.fromkeys(cell.row for cell in cells)):
-        own = [cell for cell in cells if cell.row == row]
-        draw_row(panel, own, columns, row, SHADES[number % len(SHADES)])
+    rows = list(dict.fromkeys(cell.row for cell in cells))
+    for number, row in enumerate(rows):
+        own = sorted(
+            (cell for cell in cells if cell.row == row), key=lambda cell: columns.index(cell.column)
+        )
+        beside = 0.04 * (number - (len(rows) - 1) / 2)  # so that whiskers do not hide each other
+        draw_row(panel, own, columns, beside, SHADES[number % len(SHADES)])
     panel.set_xticks(range(len(columns)), columns, fontsize=8)
     panel.set_xlim(-0.4, len(columns) - 0.6)
     panel.set_ylabel("accuracy, %", fontsize=9, color=INK)
@@ -35,18 +40,41 @@ def plot_grid(records: Sequence[Record], path: Path) -> Path:
     return save(figure, path)
 
 
+def in_order(columns: set[str], listed: Sequence[str]) -> list[str]:
+    """Columns by the number they have, or as they are listed where one has none.
+
+    >>> in_order({"K=16", "K=4"}, ["K=16", "K=4"]), in_order({"Sync BN"}, ["Sync BN"])
+    (['K=4', 'K=16'], ['Sync BN'])
+    """
+    numbers = {column: re.search(r"[\d.]+", column) for column in columns}
+    if all(numbers.values()):
+        return sorted(columns, key=lambda column: float(numbers[column][0]))  # type: ignore[index]
+    return list(dict.fromkeys(listed))
+
+
 def draw_row(
-    panel: Axes, cells: Sequence[Comparison], columns: Sequence[str], label: str, colour: object
+    panel: Axes,
+    cells: Sequence[Comparison],
+    columns: Sequence[str],
+    beside: float,
+    colour: object,
 ) -> None:
     """One row; hollow marks are the paper's, where they were measured in the same setting."""
-    places = [columns.index(cell.column) for cell in cells]
+    places = [columns.index(cell.column) + beside for cell in cells]
     means = [cell.mean for cell in cells]
     reach = [
         [cell.mean - min(cell.values) for cell in cells],
         [max(cell.values) - cell.mean for cell in cells],
     ]
     panel.errorbar(
-        places, means, yerr=reach, fmt="o-", color=colour, markersize=4, capsize=3, label=label
+        places,
+        means,
+        yerr=reach,
+        fmt="o-",
+        color=colour,
+        markersize=4,
+        capsize=3,
+        label=cells[0].row,
     )
     theirs = [
         (place, cell.published)
