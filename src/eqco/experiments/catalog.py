@@ -17,6 +17,7 @@ from eqco.experiments.tab5 import TAB5
 from eqco.experiments.tab6 import TAB6
 from eqco.experiments.tab7 import TAB7
 from eqco.experiments.tab8 import TAB8
+from eqco.experiments.tab9 import TAB9
 from eqco.runtime.errors import InputError
 
 __all__ = ["EXPERIMENTS", "find_experiment"]
@@ -37,6 +38,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "tab6": TAB6,
     "tab7": TAB7,
     "tab8": TAB8,
+    "tab9": TAB9,
     "study-bound": STUDY_BOUND,
     "demo": DEMO,
     "cifar10-simo": CIFAR_SIMO,

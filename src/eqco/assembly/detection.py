@@ -1,0 +1,279 @@
+"""Weights and annotated images in, a detector and its average precision out."""
+
+import copy
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from eqco.assembly.parts import check_device
+from eqco.assembly.weights import Weights, open_weights
+from eqco.data.pipelines import Pipeline
+from eqco.encoders import Architecture
+from eqco.evaluation.detection import (
+    AnnotatedImages,
+    Detections,
+    FineTuning,
+    Scores,
+    TrainingBatches,
+    average_precision,
+    detect,
+    faster_rcnn,
+    fine_tune,
+    open_annotated,
+    split_to_test,
+    with_precise_statistics,
+)
+from eqco.recipes.detection import DetectionSettings, detection_from_dict, detection_to_dict
+from eqco.runtime.checkpoints import CheckpointError
+from eqco.runtime.errors import InputError
+from eqco.runtime.records import code_version, hardware
+from eqco.runtime.run_directory import RunDirectory, read_json, write_json
+from eqco.theory import scaled_learning_rate
+from eqco.training.loop import StepReport
+from eqco.training.optimisers import sgd
+from eqco.training.schedules import learning_rate_factor
+
+__all__ = ["Transfer", "resume_transfer", "transfer_detection"]
+
+REFERENCE = 16  # images in a step that the base learning rate is told for
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transfer:
+    """How a fine-tuning ended."""
+
+    stopped_by: str | None = None
+    """The signal that asked to stop, or None when it is complete."""
+    scores: Scores | None = None
+    found: tuple[Detections, ...] = ()
+    tested: AnnotatedImages | None = None
+
+
+def transfer_detection(
+    weights: Weights | Path | str,
+    data: Path | str,
+    settings: DetectionSettings,
+    *,
+    out: Path | str,
+    backbone: str = "resnet50",
+    train_split: str = "train",
+    test_split: str | None = None,
+    device: torch.device | str = "cpu",
+    workers: int = 0,
+    show: Callable[[StepReport], None] = lambda report: None,
+) -> Transfer:
+    """Fine-tune a detector from these weights, and test it.
+
+    Args:
+        weights: what `open_weights` takes, or gave.
+        data: a folder in COCO's or Pascal VOC's form.
+        settings: how to train.
+        out: the run directory, which must not hold a run.
+        backbone: of the weights `random`.
+        train_split: to train on.
+        test_split: to test on; None: test, or val where there is none.
+        device: where to train.
+        workers: processes that read images ahead.
+        show: gets a report at every line of metrics.
+    """
+    check_device(device)
+    if not isinstance(weights, Weights):
+        named = backbone if str(weights) == "random" else None
+        weights = open_weights(weights, backbone=named, seed=settings.seed)
+    if weights.architecture is None:
+        raise InputError(
+            f"{weights.name} is not a network by name; a detector is built on resnet18, resnet34 "
+            f"or resnet50."
+        )
+    folder = Path(data)
+    chosen = split_to_test(folder) if test_split is None else test_split
+    train = open_annotated(folder, train_split, on_bad_boxes=settings.on_bad_boxes)
+    test = open_annotated(folder, chosen, on_bad_boxes=settings.on_bad_boxes)
+    check_classes(train, test)
+    recipe = {
+        "detection": detection_to_dict(settings),
+        "backbone": asdict(weights.architecture),
+        "weights": weights.name,
+        "classes": list(train.classes),
+    }
+    run = RunDirectory(Path(out))
+    with run.locked():
+        # the detector trains its backbone; the given weights stay as they are
+        network = copy.deepcopy(weights.backbone)
+        parts = build(settings, network, train, torch.device(device), workers)
+        run.start(recipe, environment(folder, train_split, chosen, train, test, str(device)))
+        return finish(parts, run, recipe, settings, test, None, show)
+
+
+def resume_transfer(
+    path: Path | str,
+    data: Path | str | None = None,
+    *,
+    device: torch.device | str = "cpu",
+    workers: int = 0,
+    show: Callable[[StepReport], None] = lambda report: None,
+) -> Transfer:
+    """Go on with a fine-tuning from its last checkpoint; the end is the same as without the stop.
+
+    Args:
+        path: the run directory.
+        data: the folder; None: where it was.
+        device: where to train.
+        workers: processes that read images ahead.
+        show: gets a report at every line of metrics.
+    """
+    check_device(device)
+    run = RunDirectory(Path(path))
+    recipe, began = run.read_recipe(), read_json(run.environment)
+    if "detection" not in recipe:
+        raise InputError(
+            f"{path} is not a fine-tuning of a detector. To fine-tune one from its weights, give "
+            f"it without --resume."
+        )
+    settings = detection_from_dict(recipe["detection"])
+    folder = Path(began["data"] if data is None else data)
+    splits = (began["train_split"], began["test_split"])
+    train, test = (open_annotated(folder, s, on_bad_boxes=settings.on_bad_boxes) for s in splits)
+    met = (len(train), len(test), list(train.classes))
+    if met != (began["train_images"], began["test_images"], recipe["classes"]):
+        raise InputError(
+            f"{run.path} was trained on {began['train_images']} images of {began['data']} and "
+            f"tested on {began['test_images']}; {folder} has {met[0]} and {met[1]}, or other "
+            f"classes. Resume it on the same images."
+        )
+    with run.locked():
+        state = run.load(recipe)
+        network = Architecture(**recipe["backbone"]).build()
+        parts = build(settings, network, train, torch.device(device), workers)
+        try:
+            return finish(parts, run, recipe, settings, test, state, show)
+        except KeyError as error:
+            raise CheckpointError(f"{run.last} lacks {error}; it is of another program.") from error
+
+
+def check_classes(train: AnnotatedImages, test: AnnotatedImages) -> None:
+    """Refuse to test on other classes than those trained on."""
+    if train.classes != test.classes:
+        raise InputError(
+            f"{train.name} has the classes {', '.join(train.classes)}, but {test.name} has "
+            f"{', '.join(test.classes)}; they must be the same."
+        )
+
+
+def build(
+    settings: DetectionSettings,
+    backbone: nn.Module,
+    train: AnnotatedImages,
+    device: torch.device,
+    workers: int,
+) -> FineTuning:
+    """Everything that the loop drives."""
+    batches = TrainingBatches(
+        train, num_images=settings.num_images, seed=settings.seed, workers=workers
+    )
+    detector = faster_rcnn(
+        backbone,
+        len(train.classes),
+        sides=settings.sides,
+        longest_side=settings.longest_side,
+        channels=settings.channels,
+        smallest_anchor=settings.smallest_anchor,
+        proposals=settings.proposals,
+        sampled_boxes=settings.sampled_boxes,
+        mean=Pipeline.mean,
+        std=Pipeline.std,
+        seed=settings.seed,
+    ).to(device)
+    steps_per_epoch = batches.steps_per_epoch
+    rate_at(settings, steps_per_epoch, 0)  # refuses a warm-up longer than the training
+    return FineTuning(
+        detector=detector,
+        batches=batches,
+        optimiser=sgd(
+            detector.parameters(),
+            rate_at(settings, steps_per_epoch, settings.warmup_steps),
+            sgd_momentum=settings.sgd_momentum,
+            weight_decay=settings.weight_decay,
+        ),
+        learning_rate=partial(rate_at, settings, steps_per_epoch),
+        total_steps=settings.epochs * steps_per_epoch,
+        save_every=settings.save_every * steps_per_epoch,
+        seed=settings.seed,
+    )
+
+
+def rate_at(settings: DetectionSettings, steps_per_epoch: int, step: int) -> float:
+    """The learning rate at a step: 0.02 for 16 images, in proportion for others.
+
+    >>> settings = DetectionSettings(num_images=8)
+    >>> [round(rate_at(settings, 1000, step), 6) for step in (1000, 7000, 11000)]
+    [0.01, 0.001, 0.0001]
+    """
+    peak = scaled_learning_rate(
+        settings.base_learning_rate, settings.num_images, REFERENCE, rule="linear"
+    )
+    return peak * learning_rate_factor(
+        step,
+        schedule="steps",
+        total_steps=settings.epochs * steps_per_epoch,
+        warmup_steps=settings.warmup_steps,
+        drops=tuple(drop * steps_per_epoch for drop in settings.drops),
+    )
+
+
+def finish(
+    parts: FineTuning,
+    run: RunDirectory,
+    recipe: dict[str, Any],
+    settings: DetectionSettings,
+    test: AnnotatedImages,
+    state: dict[str, Any] | None,
+    show: Callable[[StepReport], None],
+) -> Transfer:
+    """Train to the end, set the statistics, test, and write the result."""
+    start = time.perf_counter()
+    stopped_by = fine_tune(parts, run, recipe, state=state, show=show)
+    if stopped_by is not None:
+        return Transfer(stopped_by=stopped_by)
+    detector = with_precise_statistics(parts, settings.precise_images)
+    found = tuple(detect(detector, test))
+    scores = average_precision(found, test)
+    write_json(
+        run.result,
+        {
+            "steps": parts.total_steps,
+            **asdict(scores),
+            "seconds_of_this_call": round(time.perf_counter() - start, 2),
+            "code": code_version(),
+            "hardware": hardware(),
+        },
+    )
+    return Transfer(scores=scores, found=found, tested=test)
+
+
+def environment(
+    folder: Path,
+    train_split: str,
+    test_split: str,
+    train: AnnotatedImages,
+    test: AnnotatedImages,
+    device: str,
+) -> dict[str, Any]:
+    """What the run met: data, machine, versions."""
+    return {
+        "data": str(folder.resolve()),
+        "train_split": train_split,
+        "test_split": test_split,
+        "train_images": len(train),
+        "test_images": len(test),
+        "boxes_left_out": train.left_out + test.left_out,
+        "device": device,
+        "code": code_version(),
+        "hardware": hardware(),
+    }

@@ -1,0 +1,157 @@
+"""`eqco transfer detection`: what pre-trained weights are worth to a detector."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Literal
+
+import torch
+import tyro
+from rich.console import Console
+
+from eqco.assembly.detection import Transfer, resume_transfer, transfer_detection
+from eqco.cli.display import training_display
+from eqco.cli.train import chosen
+from eqco.evaluation.detection import METRICS, Scores
+from eqco.recipes.detection import DetectionSettings, detection_profile
+from eqco.report.detections import detections_picture
+from eqco.report.tables import print_table
+from eqco.runtime.errors import InputError
+from eqco.runtime.run_directory import RunDirectory
+
+DESCRIPTION = """Fine-tune Faster R-CNN on a ResNet from pre-trained weights, and test it.
+
+WEIGHTS is a run directory, a checkpoint, a file with a state dict (MoCo's, torchvision's, …),
+torchvision:resnet50, or random. DATA is a folder in COCO's form (instances_SPLIT.json here or in
+annotations/, images in SPLIT/) or in Pascal VOC's (Annotations/, JPEGImages/, ImageSets/Main/).
+Leaves AP, AP50, AP75, APs, APm, APl, the AP of each class and a picture of detections.
+
+Examples:
+    eqco transfer detection runs/simo blood-cells/ --profile desk
+    eqco transfer detection random VOC2007/ --backbone resnet18 --profile desk
+    eqco transfer detection torchvision:resnet50 coco/
+    eqco transfer detection --resume runs/detection"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(DetectionSettings):
+    """The settings of the fine-tuning, and what is not part of them."""
+
+    task: Annotated[Literal["detection"], tyro.conf.Positional]
+    """What to transfer to."""
+    weights: Annotated[str, tyro.conf.Positional] = ""
+    """Where the backbone starts from."""
+    data: Annotated[Path | None, tyro.conf.Positional] = None
+    """A folder of annotated images; with --resume, what the run was started with."""
+    profile: str = "paper"
+    """paper (COCO on 8 GPUs) or desk (a few hundred images on a processor): what settings start
+    from."""
+    backbone: str = "resnet50"
+    """Of the weights `random`: resnet18, resnet34 or resnet50. Others tell it themselves."""
+    train_split: str = "train"
+    """To train on."""
+    test_split: str | None = None
+    """To test on; test, or val where there is none."""
+    out: Path = Path("runs/detection")
+    """The run directory."""
+    resume: Path | None = None
+    """A run directory to go on with; all settings come from it."""
+    device: str = "cuda" if torch.cuda.is_available() else "cpu"
+    """Where to train."""
+    workers: int = 0
+    """Processes that read images ahead."""
+
+    def __post_init__(self) -> None:
+        """Nothing is checked while parsing: `run` makes the settings, which check themselves."""
+
+
+def parse(arguments: Sequence[str]) -> Options:
+    """Options with the defaults of the chosen profile."""
+    if any(argument.split("=")[0] == "--resume" for argument in arguments):
+        refuse_changes(arguments)
+    settings = detection_profile(chosen(arguments, "--profile", "paper"))
+    values = {entry.name: getattr(settings, entry.name) for entry in fields(DetectionSettings)}
+    return tyro.cli(
+        Options,
+        args=list(arguments),
+        default=Options(task=tyro.MISSING, **values),
+        prog="eqco transfer",
+        description=DESCRIPTION,
+    )
+
+
+def refuse_changes(arguments: Sequence[str]) -> None:
+    """A resumed run keeps its settings: any other beside --resume is refused by name."""
+    for argument in arguments:
+        flag = argument.split("=")[0]
+        if flag.startswith("--") and flag not in ("--resume", "--device", "--workers", "--help"):
+            raise InputError(
+                f"{flag} was given beside --resume, but a resumed run keeps its settings. Leave it "
+                f"out, or start a new run with another --out."
+            )
+
+
+def run(options: Options) -> None:
+    """Fine-tune, or go on; print the table and write the picture."""
+    settings = DetectionSettings(
+        **{entry.name: getattr(options, entry.name) for entry in fields(DetectionSettings)}
+    )
+    with training_display(sys.stdout) as show:
+        if options.resume is not None:
+            place = options.resume
+            if options.weights:  # the only word beside a resumed run can be its data
+                raise InputError(
+                    f"{options.weights} was given beside --resume {place}, which knows its weights "
+                    f"and data. Leave it out."
+                )
+            outcome = resume_transfer(
+                place, device=options.device, workers=options.workers, show=show
+            )
+        else:
+            place = options.out
+            if not options.weights or options.data is None:
+                raise InputError("give WEIGHTS and DATA: eqco transfer detection runs/simo coco/.")
+            outcome = transfer_detection(
+                options.weights,
+                options.data,
+                settings,
+                out=place,
+                backbone=options.backbone,
+                train_split=options.train_split,
+                test_split=options.test_split,
+                device=options.device,
+                workers=options.workers,
+                show=show,
+            )
+    conclude(outcome, place)
+
+
+def conclude(outcome: Transfer, place: Path) -> None:
+    """Say how it ended, and what to do next."""
+    if outcome.stopped_by is not None:
+        print(f"stopped by {outcome.stopped_by}; saved {RunDirectory(place).last}")
+        print(f"go on with: eqco transfer detection --resume {place}")
+        raise SystemExit(130 if outcome.stopped_by == "SIGINT" else 143)
+    assert outcome.scores is not None
+    assert outcome.tested is not None
+    console = Console()
+    console.print(f"average precision on {outcome.tested.name}, %", markup=False)
+    print_table(console, *score_table(outcome.scores))
+    picture = place / "detections.png"
+    detections_picture(outcome.tested, outcome.found).save(picture)
+    for path in (RunDirectory(place).result, picture):
+        console.print(f"written: {path}", markup=False)
+
+
+def score_table(scores: Scores) -> tuple[list[str], list[list[str]]]:
+    """One line for all classes, and one for each.
+
+    >>> score_table(Scores({"AP": 0.25, "AP50": 0.5}, {"cat": {"AP": 0.25, "AP50": 0.5}}))[1][1]
+    ['cat', '25.0', '50.0', '', '', '', '']
+    """
+    rows = {"all classes": scores.overall, **scores.classes}
+    return ["", *METRICS], [
+        [name, *(f"{100 * found[metric]:.1f}" if metric in found else "" for metric in METRICS)]
+        for name, found in rows.items()
+    ]

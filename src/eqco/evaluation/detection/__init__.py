@@ -1,0 +1,36 @@
+"""Transfer to object detection: Faster R-CNN from pre-trained weights, and its precision."""
+
+from eqco.evaluation.detection.annotations import AnnotatedImages
+from eqco.evaluation.detection.average_precision import (
+    METRICS,
+    Detections,
+    Scores,
+    average_precision,
+)
+from eqco.evaluation.detection.batches import TrainingBatches
+from eqco.evaluation.detection.fine_tuning import (
+    FineTuning,
+    detect,
+    fine_tune,
+    with_precise_statistics,
+)
+from eqco.evaluation.detection.model import faster_rcnn
+from eqco.evaluation.detection.opening import open_annotated, split_to_test
+from eqco.evaluation.detection.squares import write_squares
+
+__all__ = [
+    "METRICS",
+    "AnnotatedImages",
+    "Detections",
+    "FineTuning",
+    "Scores",
+    "TrainingBatches",
+    "average_precision",
+    "detect",
+    "faster_rcnn",
+    "fine_tune",
+    "open_annotated",
+    "split_to_test",
+    "with_precise_statistics",
+    "write_squares",
+]

@@ -1,0 +1,261 @@
+"""Table 9: object detection fine-tuned from random, supervised and contrastive weights.
+
+One pre-training is shared by the seeds of the fine-tuning: the spread is that of the fine-tuning
+alone. `desk` compares a ResNet-18 with random weights and one that SiMo trained on twenty classes
+of Tiny-ImageNet, on 205 images of blood cells.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from eqco.assembly.detection import Transfer, resume_transfer, transfer_detection
+from eqco.assembly.weights import Weights, open_weights
+from eqco.data import open_source
+from eqco.evaluation.detection import METRICS, write_squares
+from eqco.experiments.experiment import Comparison, Experiment, Outcome, Recipe, Site
+from eqco.experiments.pretraining import run_or_resume
+from eqco.experiments.published import PUBLISHED
+from eqco.recipes import Recipe as TrainingRecipe
+from eqco.recipes import named_recipe, recipe_from_dict, recipe_to_dict
+from eqco.recipes.detection import (
+    DESK,
+    DetectionSettings,
+    detection_from_dict,
+    detection_to_dict,
+)
+from eqco.runtime.errors import InputError
+from eqco.runtime.records import Record, recipe_hash
+from eqco.runtime.run_directory import RunDirectory, read_json
+from eqco.training.loop import StepReport
+
+__all__ = ["TAB9", "gain"]
+
+# Training images, where they are known before the data is opened.
+IMAGES = {"squares": 8, "bccd": 205, "coco": 118_287}
+RANDOM = "random init"
+
+
+def run(recipe: Recipe, seed: int, site: Site) -> Outcome:
+    """Fine-tune and test one detector, going on where an earlier call was stopped."""
+    place = site.work / f"tab9-{recipe_hash(recipe)}-{seed}"
+    files = RunDirectory(place)
+    if not files.result.exists():
+        outcome = fine_tuned(recipe, seed, place, site)
+        if outcome.stopped_by is not None:
+            raise InputError(f"stopped by {outcome.stopped_by}; run the same command to go on.")
+    result = read_json(files.result)
+    return Outcome(
+        metrics={
+            **result["overall"],
+            **{
+                f"{metric}, {name}": value
+                for name, values in result["classes"].items()
+                for metric, value in values.items()
+            },
+        },
+        curves={"loss": [(line["step"], line["loss"]) for line in files.read_metrics()]},
+    )
+
+
+def fine_tuned(recipe: Recipe, seed: int, place: Path, site: Site) -> Transfer:
+    """The detector of one run, from the beginning or from its last checkpoint."""
+    seen = 0
+
+    def show(report: StepReport) -> None:
+        nonlocal seen
+        site.advance(report.step - seen)
+        seen = report.step
+
+    folder = data_folder(recipe["data"], site)
+    if RunDirectory(place).last.exists():
+        return resume_transfer(place, folder, show=show)
+    settings = detection_from_dict({**recipe["detection"], "seed": seed})
+    return transfer_detection(
+        initial_weights(recipe, seed, site), folder, settings, out=place, show=show
+    )
+
+
+def data_folder(name: str, site: Site) -> Path:
+    """Where the annotated images are; the synthetic ones are drawn."""
+    if name == "squares":
+        return write_squares(site.work / "squares", images={"train": 8, "test": 4}, side=64)
+    return known_folder(name, site)
+
+
+def known_folder(name: str, site: Site) -> Path:
+    """The folder that was given for a data set."""
+    if name not in site.folders:
+        raise InputError(f"tab9 needs the data set {name}; say where it is: --data {name} FOLDER.")
+    return site.folders[name]
+
+
+def initial_weights(recipe: Recipe, seed: int, site: Site) -> Weights:
+    """The weights that a run starts from; contrastive ones are trained first if need be."""
+    if "pretraining" in recipe:
+        return open_weights(pretrained(recipe["pretraining"], site))
+    if recipe["initial"] == RANDOM:
+        return open_weights("random", backbone=recipe["backbone"], seed=seed)
+    return open_weights(f"torchvision:{recipe['backbone']}")
+
+
+def pretrained(pretraining: Mapping[str, Any], site: Site) -> Path:
+    """The run directory of a pre-training that is complete, done now as far as it is not."""
+    place = site.work / pretraining["run"]
+    files = RunDirectory(place)
+    if files.recipe.exists() and files.read_recipe() != pretraining["recipe"]:
+        raise InputError(
+            f"{place} holds a training by another recipe than tab9's; move it away, or choose "
+            f"another --work."
+        )
+    if not files.result.exists():
+        data = pretraining["data"]
+        source = open_source(str(site.folders.get(data, data)))
+        # its steps are no part of the fine-tuning's progress
+        silent = replace(site, advance=lambda count: None)
+        outcome = run_or_resume(recipe_from_dict(pretraining["recipe"]), source, place, silent)
+        if outcome.stopped_by is not None:
+            raise InputError(f"stopped by {outcome.stopped_by}; run the same command to go on.")
+    return place
+
+
+def compare(records: Sequence[Record]) -> list[Comparison]:
+    """AP and its parts in percent, one row for each kind of weights; AP50 of each class beside."""
+    groups: dict[str, list[Record]] = {}
+    for record in sorted(records, key=lambda record: record.seed):
+        groups.setdefault(record.recipe["initial"], []).append(record)
+    order = dict.fromkeys(recipe["initial"] for recipe in PAPER)
+    rows = sorted(groups, key=list(order).index)
+    classes = [name for name in records[0].metrics if name.startswith("AP50, ")]
+    return [
+        Comparison(
+            row=row,
+            column=metric,
+            values=tuple(100 * record.metrics[metric] for record in groups[row]),
+            # the paper's numbers are of COCO and say nothing about other data
+            published=PUBLISHED["tab9"].numbers[row, metric]
+            if records[0].profile == "paper" and metric in METRICS
+            else None,
+        )
+        for row in rows
+        for metric in (*METRICS, *classes)
+        if all(metric in record.metrics for record in groups[row])
+    ]
+
+
+def gain(cells: Sequence[Comparison]) -> list[Comparison]:
+    """What each kind of weights adds to random ones, seed by seed, in points."""
+    base = {cell.column: cell for cell in cells if cell.row == RANDOM}
+    return [
+        Comparison(
+            row=f"{cell.row} − {RANDOM}",
+            column=cell.column,
+            values=tuple(
+                ours - theirs
+                for ours, theirs in zip(cell.values, base[cell.column].values, strict=True)
+            ),
+        )
+        for cell in cells
+        if cell.row != RANDOM
+        and cell.column in base
+        and len(base[cell.column].values) == len(cell.values)
+    ]
+
+
+def units(recipe: Recipe) -> int:
+    """Steps of one fine-tuning."""
+    settings = recipe["detection"]
+    return int(settings["epochs"] * (IMAGES[recipe["data"]] // settings["num_images"]))
+
+
+def from_weights(
+    initial: str,
+    data: str,
+    backbone: str,
+    settings: DetectionSettings,
+    pretraining: Mapping[str, Any] | None = None,
+) -> Recipe:
+    """One run of the table."""
+    detection = detection_to_dict(settings)
+    del detection["seed"]  # the record's own
+    recipe: Recipe = {
+        "initial": initial,
+        "data": data,
+        "backbone": backbone,
+        "detection": detection,
+    }
+    return recipe if pretraining is None else {**recipe, "pretraining": dict(pretraining)}
+
+
+def pretraining_of(run_name: str, data: str, recipe: TrainingRecipe) -> dict[str, Any]:
+    """A pre-training that the runs of a table share."""
+    return {"run": run_name, "data": data, "recipe": recipe_to_dict(recipe)}
+
+
+def small_simo(*, size: int, num_queries: int, epochs: int, **changes: Any) -> TrainingRecipe:
+    """SiMo's recipe for a desk with a ResNet-18 that has the stem of a detector's."""
+    recipe = named_recipe("simo", "desk")
+    return replace(
+        recipe,
+        encoder=replace(recipe.encoder, backbone="resnet18", stem="imagenet"),
+        data=replace(recipe.data, image_size=size),
+        training=replace(recipe.training, num_queries=num_queries, epochs=epochs, **changes),
+    )
+
+
+COCO = DetectionSettings(on_bad_boxes="skip")  # a few boxes of COCO's own are empty
+TINY = replace(
+    DESK,
+    epochs=2,
+    drops=(1,),
+    warmup_steps=1,
+    sides=(64,),
+    channels=16,
+    proposals=20,
+    sampled_boxes=8,
+    precise_images=8,
+)
+SMOKE_PRETRAINING = pretraining_of(
+    "tab9-smoke-pretraining-0", "groceries", small_simo(size=32, num_queries=128, epochs=1)
+)
+DESK_PRETRAINING = pretraining_of(
+    "tab9-pretraining-0",
+    "tiny-imagenet-20",
+    small_simo(size=64, num_queries=128, epochs=20, save_every=2),
+)
+PAPER: list[Recipe] = [
+    from_weights(RANDOM, "coco", "resnet50", COCO),
+    from_weights("supervised", "coco", "resnet50", COCO),
+    *(
+        from_weights(
+            title,
+            "coco",
+            "resnet50",
+            COCO,
+            pretraining_of(f"tab9-{name}-0", "imagenet", named_recipe(name, "paper")),
+        )
+        for title, name in (("MoCo v2", "mocov2"), ("SiMo", "simo"))
+    ),
+]
+
+TAB9 = Experiment(
+    name="tab9",
+    title="Table 9: object detection from random and from pre-trained weights",
+    profiles={
+        "smoke": [
+            from_weights(RANDOM, "squares", "resnet18", TINY),
+            from_weights("SiMo", "squares", "resnet18", TINY, SMOKE_PRETRAINING),
+        ],
+        "desk": [
+            from_weights(RANDOM, "bccd", "resnet18", DESK),
+            from_weights("SiMo", "bccd", "resnet18", DESK, DESK_PRETRAINING),
+        ],
+        "paper": PAPER,
+    },
+    seeds={"smoke": (0,), "desk": (0, 1), "paper": (0,)},
+    size=units,
+    run=run,
+    compare=compare,
+    conclude=lambda cells: {"Gain over random weights, in points": gain(cells)},
+)

@@ -1,0 +1,46 @@
+"""Table 9 as a picture: AP and its parts, a bar for each kind of weights."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from eqco.experiments.tab9 import RANDOM, compare
+from eqco.report.style import COLOURS, INK, panels, save
+from eqco.runtime.records import Record
+
+__all__ = ["plot_tab9"]
+
+SHADES = {RANDOM: "#8a8a8a", "supervised": "#bbbbbb", "MoCo v2": COLOURS["infonce"]}
+
+
+def plot_tab9(records: Sequence[Record], path: Path) -> Path:
+    """Mean over seeds with whiskers; every seed as a dot, the paper's numbers hollow."""
+    cells = compare(records)
+    rows = list(dict.fromkeys(cell.row for cell in cells))
+    columns = list(dict.fromkeys(cell.column for cell in cells))
+    figure, (panel,) = panels(1, width=1.1 * len(columns) + 1, height=3.6)
+    breadth = 0.8 / len(rows)
+    for place, row in enumerate(rows):
+        colour = SHADES.get(row, COLOURS["eqco"])
+        for cell in (cell for cell in cells if cell.row == row):
+            x = columns.index(cell.column) + (place - (len(rows) - 1) / 2) * breadth
+            panel.bar(x, cell.mean, width=0.9 * breadth, color=colour)
+            panel.plot([x] * len(cell.values), cell.values, ".", color=INK, markersize=5)
+            if cell.published is not None:
+                panel.plot([x], [cell.published], "o", mfc="none", mec=INK, markersize=8)
+        panel.bar(0, 0, color=colour, label=row)
+    panel.set_xticks(range(len(columns)), [name.replace(", ", "\n") for name in columns])
+    panel.set_ylabel("average precision, %", fontsize=9, color=INK)
+    panel.set_ylim(bottom=0)
+    figure.legend(loc="outside upper center", ncols=len(rows), fontsize=8.5, frameon=False)
+    seeds = len({record.seed for record in records})
+    first = records[0]
+    figure.text(
+        0.995,
+        0.005,
+        f"{first.recipe['data']}, {first.recipe['backbone']}, profile {first.profile}, "
+        f"{seeds} seed{'s' * (seeds > 1)} (dots)",
+        ha="right",
+        fontsize=7,
+        color="#888888",
+    )
+    return save(figure, path)
