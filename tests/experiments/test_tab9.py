@@ -80,5 +80,5 @@ def test_the_desk_compares_the_same_fine_tuning_from_two_weights():
 
 
 def test_a_data_set_that_was_not_given_is_asked_for(tmp_path):
-    with pytest.raises(InputError, match="--data bccd FOLDER"):
+    with pytest.raises(InputError, match="--bccd FOLDER"):
         reproduce(TAB9, "desk", (0,), tmp_path, Site(work=tmp_path))

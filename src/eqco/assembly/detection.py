@@ -11,10 +11,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from eqco.assembly.parts import check_device
+from eqco.assembly.parts import averaging, check_device
+from eqco.assembly.runs import held
 from eqco.assembly.weights import Weights, open_weights
 from eqco.data.pipelines import Pipeline
-from eqco.encoders import Architecture
+from eqco.encoders import Architecture, sync_batch_norm
 from eqco.evaluation.detection import (
     AnnotatedImages,
     Detections,
@@ -30,6 +31,7 @@ from eqco.evaluation.detection import (
     with_precise_statistics,
 )
 from eqco.recipes.detection import DetectionSettings, detection_from_dict, detection_to_dict
+from eqco.runtime import processes
 from eqco.runtime.checkpoints import CheckpointError
 from eqco.runtime.errors import InputError
 from eqco.runtime.records import code_version, hardware
@@ -66,9 +68,13 @@ def transfer_detection(
     test_split: str | None = None,
     device: torch.device | str = "cpu",
     workers: int = 0,
+    timeout: float = 600.0,
     show: Callable[[StepReport], None] = lambda report: None,
 ) -> Transfer:
     """Fine-tune a detector from these weights, and test it.
+
+    Under torchrun all its processes train together, as one process would with the same settings,
+    but for the boxes that are sampled.
 
     Args:
         weights: what `open_weights` takes, or gave.
@@ -78,8 +84,9 @@ def transfer_detection(
         backbone: of the weights `random`.
         train_split: to train on.
         test_split: to test on; None: test, or val where there is none.
-        device: where to train.
+        device: where to train; under torchrun `cuda` is each process's own.
         workers: processes that read images ahead.
+        timeout: seconds that a process waits for the others before it names the missing ones.
         show: gets a report at every line of metrics.
     """
     check_device(device)
@@ -103,11 +110,11 @@ def transfer_detection(
         "classes": list(train.classes),
     }
     run = RunDirectory(Path(out))
-    with run.locked():
+    with processes.joined(device, timeout=timeout) as own, held(run):
         # the detector trains its backbone; the given weights stay as they are
-        network = copy.deepcopy(weights.backbone)
-        parts = build(settings, network, train, torch.device(device), workers)
-        run.start(recipe, environment(folder, train_split, chosen, train, test, str(device)))
+        parts = build(settings, copy.deepcopy(weights.backbone), train, own, workers)
+        if processes.is_writer():
+            run.start(recipe, environment(folder, train_split, chosen, train, test, str(own)))
         return finish(parts, run, recipe, settings, test, None, show)
 
 
@@ -117,6 +124,7 @@ def resume_transfer(
     *,
     device: torch.device | str = "cpu",
     workers: int = 0,
+    timeout: float = 600.0,
     show: Callable[[StepReport], None] = lambda report: None,
 ) -> Transfer:
     """Go on with a fine-tuning from its last checkpoint; the end is the same as without the stop.
@@ -124,8 +132,9 @@ def resume_transfer(
     Args:
         path: the run directory.
         data: the folder; None: where it was.
-        device: where to train.
+        device: where to train; under torchrun `cuda` is each process's own.
         workers: processes that read images ahead.
+        timeout: seconds that a process waits for the others before it names the missing ones.
         show: gets a report at every line of metrics.
     """
     check_device(device)
@@ -147,10 +156,10 @@ def resume_transfer(
             f"tested on {began['test_images']}; {folder} has {met[0]} and {met[1]}, or other "
             f"classes. Resume it on the same images."
         )
-    with run.locked():
+    with processes.joined(device, timeout=timeout) as own, held(run):
         state = run.load(recipe)
         network = Architecture(**recipe["backbone"]).build()
-        parts = build(settings, network, train, torch.device(device), workers)
+        parts = build(settings, network, train, own, workers)
         try:
             return finish(parts, run, recipe, settings, test, state, show)
         except KeyError as error:
@@ -190,10 +199,14 @@ def build(
         std=Pipeline.std,
         seed=settings.seed,
     ).to(device)
+    several = processes.world_size() > 1
+    if several:
+        detector = sync_batch_norm(detector, device)
     steps_per_epoch = batches.steps_per_epoch
     rate_at(settings, steps_per_epoch, 0)  # refuses a warm-up longer than the training
     return FineTuning(
         detector=detector,
+        distributed=averaging(detector, device) if several else None,
         batches=batches,
         optimiser=sgd(
             detector.parameters(),
@@ -244,16 +257,17 @@ def finish(
     detector = with_precise_statistics(parts, settings.precise_images)
     found = tuple(detect(detector, test))
     scores = average_precision(found, test)
-    write_json(
-        run.result,
-        {
-            "steps": parts.total_steps,
-            **asdict(scores),
-            "seconds_of_this_call": round(time.perf_counter() - start, 2),
-            "code": code_version(),
-            "hardware": hardware(),
-        },
-    )
+    if processes.is_writer():
+        write_json(
+            run.result,
+            {
+                "steps": parts.total_steps,
+                **asdict(scores),
+                "seconds_of_this_call": round(time.perf_counter() - start, 2),
+                "code": code_version(),
+                "hardware": hardware(),
+            },
+        )
     return Transfer(scores=scores, found=found, tested=test)
 
 
@@ -274,6 +288,7 @@ def environment(
         "test_images": len(test),
         "boxes_left_out": train.left_out + test.left_out,
         "device": device,
+        "processes": processes.world_size(),
         "code": code_version(),
         "hardware": hardware(),
     }

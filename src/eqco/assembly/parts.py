@@ -148,7 +148,7 @@ def build_parts(
     )
 
 
-def averaging(method: Method, device: torch.device) -> DistributedDataParallel:
+def averaging(method: nn.Module, device: torch.device) -> DistributedDataParallel:
     """The method with gradients averaged over processes, from the first one's weights.
 
     Statistics are not copied between processes: batch norm is synchronised, or meant to differ.

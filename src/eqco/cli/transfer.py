@@ -2,7 +2,8 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from contextlib import nullcontext
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -12,11 +13,13 @@ from rich.console import Console
 
 from eqco.assembly.detection import Transfer, resume_transfer, transfer_detection
 from eqco.cli.display import training_display
-from eqco.cli.train import chosen
+from eqco.cli.launch import launch
+from eqco.cli.train import chosen, without
 from eqco.evaluation.detection import METRICS, Scores
 from eqco.recipes.detection import DetectionSettings, detection_profile
 from eqco.report.detections import detections_picture
 from eqco.report.tables import print_table
+from eqco.runtime import processes
 from eqco.runtime.errors import InputError
 from eqco.runtime.run_directory import RunDirectory
 
@@ -30,7 +33,7 @@ Leaves AP, AP50, AP75, APs, APm, APl, the AP of each class and a picture of dete
 Examples:
     eqco transfer detection runs/simo blood-cells/ --profile desk
     eqco transfer detection random VOC2007/ --backbone resnet18 --profile desk
-    eqco transfer detection torchvision:resnet50 coco/
+    torchrun --nproc-per-node 8 -m eqco transfer detection torchvision:resnet50 coco/ --workers 4
     eqco transfer detection --resume runs/detection"""
 
 
@@ -61,6 +64,12 @@ class Options(DetectionSettings):
     """Where to train."""
     workers: int = 0
     """Processes that read images ahead."""
+    processes: int = 1
+    """How many processes of this machine train together; under torchrun leave it out."""
+    timeout: float = 600.0
+    """Seconds that a process waits for the others before it names the missing ones."""
+    arguments: tyro.conf.Suppress[tuple[str, ...]] = ()
+    """As they were given, for the other processes."""
 
     def __post_init__(self) -> None:
         """Nothing is checked while parsing: `run` makes the settings, which check themselves."""
@@ -72,20 +81,22 @@ def parse(arguments: Sequence[str]) -> Options:
         refuse_changes(arguments)
     settings = detection_profile(chosen(arguments, "--profile", "paper"))
     values = {entry.name: getattr(settings, entry.name) for entry in fields(DetectionSettings)}
-    return tyro.cli(
+    options = tyro.cli(
         Options,
         args=list(arguments),
         default=Options(task=tyro.MISSING, **values),
         prog="eqco transfer",
         description=DESCRIPTION,
     )
+    return replace(options, arguments=tuple(arguments))
 
 
 def refuse_changes(arguments: Sequence[str]) -> None:
     """A resumed run keeps its settings: any other beside --resume is refused by name."""
+    allowed = ("--resume", "--device", "--workers", "--processes", "--timeout", "--help")
     for argument in arguments:
         flag = argument.split("=")[0]
-        if flag.startswith("--") and flag not in ("--resume", "--device", "--workers", "--help"):
+        if flag.startswith("--") and flag not in allowed:
             raise InputError(
                 f"{flag} was given beside --resume, but a resumed run keeps its settings. Leave it "
                 f"out, or start a new run with another --out."
@@ -97,21 +108,24 @@ def run(options: Options) -> None:
     settings = DetectionSettings(
         **{entry.name: getattr(options, entry.name) for entry in fields(DetectionSettings)}
     )
-    with training_display(sys.stdout) as show:
+    check(options)
+    if options.processes != 1:
+        given = without(options.arguments, ("--processes",))
+        launch(["transfer", *given], count=options.processes)
+        return
+    speaks = not (processes.launched() and processes.environment_rank() > 0)
+    place = options.resume or options.out
+    with training_display(sys.stdout) if speaks else nullcontext(lambda report: None) as show:
         if options.resume is not None:
-            place = options.resume
-            if options.weights:  # the only word beside a resumed run can be its data
-                raise InputError(
-                    f"{options.weights} was given beside --resume {place}, which knows its weights "
-                    f"and data. Leave it out."
-                )
             outcome = resume_transfer(
-                place, device=options.device, workers=options.workers, show=show
+                place,
+                device=options.device,
+                workers=options.workers,
+                timeout=options.timeout,
+                show=show,
             )
         else:
-            place = options.out
-            if not options.weights or options.data is None:
-                raise InputError("give WEIGHTS and DATA: eqco transfer detection runs/simo coco/.")
+            assert options.data is not None
             outcome = transfer_detection(
                 options.weights,
                 options.data,
@@ -122,9 +136,26 @@ def run(options: Options) -> None:
                 test_split=options.test_split,
                 device=options.device,
                 workers=options.workers,
+                timeout=options.timeout,
                 show=show,
             )
-    conclude(outcome, place)
+    if speaks:
+        conclude(outcome, place)
+    elif outcome.stopped_by is not None:
+        raise SystemExit(143)
+
+
+def check(options: Options) -> None:
+    """Refuse words that are missing, or that a resumed run knows by itself."""
+    if options.processes < 1:
+        raise InputError(f"--processes {options.processes}; it must be at least 1.")
+    if options.resume is not None and options.weights:
+        raise InputError(
+            f"{options.weights} was given beside --resume {options.resume}, which knows its "
+            f"weights and data. Leave it out."
+        )
+    if options.resume is None and (not options.weights or options.data is None):
+        raise InputError("give WEIGHTS and DATA: eqco transfer detection runs/simo coco/.")
 
 
 def conclude(outcome: Transfer, place: Path) -> None:

@@ -12,11 +12,10 @@ from typing import Any
 
 from eqco.assembly.detection import Transfer, resume_transfer, transfer_detection
 from eqco.assembly.weights import Weights, open_weights
-from eqco.data import open_source
 from eqco.evaluation.detection import METRICS, write_squares
 from eqco.experiments.experiment import Comparison, Experiment, Outcome, Recipe, Site
-from eqco.experiments.pretraining import run_or_resume
 from eqco.experiments.published import PUBLISHED
+from eqco.experiments.training_runs import adding_up, open_data, spent, train_or_resume
 from eqco.recipes import Recipe as TrainingRecipe
 from eqco.recipes import named_recipe, recipe_from_dict, recipe_to_dict
 from eqco.recipes.detection import (
@@ -41,8 +40,9 @@ def run(recipe: Recipe, seed: int, site: Site) -> Outcome:
     """Fine-tune and test one detector, going on where an earlier call was stopped."""
     place = site.work / f"tab9-{recipe_hash(recipe)}-{seed}"
     files = RunDirectory(place)
+    earlier = spent(files)
     if not files.result.exists():
-        outcome = fine_tuned(recipe, seed, place, site)
+        outcome = fine_tuned(recipe, seed, files, site)
         if outcome.stopped_by is not None:
             raise InputError(f"stopped by {outcome.stopped_by}; run the same command to go on.")
     result = read_json(files.result)
@@ -56,10 +56,11 @@ def run(recipe: Recipe, seed: int, site: Site) -> Outcome:
             },
         },
         curves={"loss": [(line["step"], line["loss"]) for line in files.read_metrics()]},
+        earlier=earlier,
     )
 
 
-def fine_tuned(recipe: Recipe, seed: int, place: Path, site: Site) -> Transfer:
+def fine_tuned(recipe: Recipe, seed: int, run: RunDirectory, site: Site) -> Transfer:
     """The detector of one run, from the beginning or from its last checkpoint."""
     seen = 0
 
@@ -69,25 +70,23 @@ def fine_tuned(recipe: Recipe, seed: int, place: Path, site: Site) -> Transfer:
         seen = report.step
 
     folder = data_folder(recipe["data"], site)
-    if RunDirectory(place).last.exists():
-        return resume_transfer(place, folder, show=show)
+    if run.last.exists():
+        with adding_up(run):
+            return resume_transfer(run.path, folder, device=site.device, show=show)
     settings = detection_from_dict({**recipe["detection"], "seed": seed})
-    return transfer_detection(
-        initial_weights(recipe, seed, site), folder, settings, out=place, show=show
-    )
+    weights = initial_weights(recipe, seed, site)
+    with adding_up(run):
+        return transfer_detection(
+            weights, folder, settings, out=run.path, device=site.device, show=show
+        )
 
 
 def data_folder(name: str, site: Site) -> Path:
     """Where the annotated images are; the synthetic ones are drawn."""
     if name == "squares":
         return write_squares(site.work / "squares", images={"train": 8, "test": 4}, side=64)
-    return known_folder(name, site)
-
-
-def known_folder(name: str, site: Site) -> Path:
-    """The folder that was given for a data set."""
     if name not in site.folders:
-        raise InputError(f"tab9 needs the data set {name}; say where it is: --data {name} FOLDER.")
+        raise InputError(f"tab9 needs the data set {name}; give its folder with --{name} FOLDER.")
     return site.folders[name]
 
 
@@ -110,13 +109,10 @@ def pretrained(pretraining: Mapping[str, Any], site: Site) -> Path:
             f"another --work."
         )
     if not files.result.exists():
-        data = pretraining["data"]
-        source = open_source(str(site.folders.get(data, data)))
         # its steps are no part of the fine-tuning's progress
         silent = replace(site, advance=lambda count: None)
-        outcome = run_or_resume(recipe_from_dict(pretraining["recipe"]), source, place, silent)
-        if outcome.stopped_by is not None:
-            raise InputError(f"stopped by {outcome.stopped_by}; run the same command to go on.")
+        source = open_data(pretraining["data"], site)
+        train_or_resume(recipe_from_dict(pretraining["recipe"]), source, files, silent)
     return place
 
 

@@ -8,9 +8,6 @@ from eqco.report.grids import plot_grid, plot_information, plot_norms
 from eqco.report.pretraining import charts_pretraining, finding_pretraining, plot_pretraining
 from eqco.report.study_bound import charts_study_bound, finding_study_bound, plot_study_bound
 from eqco.report.tab5 import charts_tab5, finding_tab5, plot_tab5
-from eqco.report.pretraining import plot_pretraining
-from eqco.report.study_bound import plot_study_bound
-from eqco.report.tab5 import plot_tab5
 from eqco.report.tab9 import plot_tab9
 from eqco.runtime.records import Record
 

@@ -1,6 +1,6 @@
 """The detector's training loop and its test: top to bottom, no hooks."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from eqco.evaluation.detection.annotations import AnnotatedImages
 from eqco.evaluation.detection.average_precision import Detections
 from eqco.evaluation.detection.batches import Batch, TrainingBatches, read_image
 from eqco.evaluation.detection.precise_bn import set_precise_statistics
+from eqco.runtime import processes
 from eqco.runtime.run_directory import RunDirectory
 from eqco.runtime.seeds import generator_for
 from eqco.runtime.signals import stop_on_signals
@@ -27,6 +28,7 @@ class FineTuning:
 
     Args:
         detector: images and targets -> losses by name.
+        distributed: the same, averaging gradients over processes; None: there is one process.
         batches: of the training images.
         optimiser: of all its parameters.
         learning_rate: the rate at each step.
@@ -37,6 +39,7 @@ class FineTuning:
     """
 
     detector: nn.Module
+    distributed: nn.Module | None = None
     batches: TrainingBatches
     optimiser: torch.optim.Optimizer
     learning_rate: Callable[[int], float]
@@ -57,6 +60,7 @@ def fine_tune(
     """Train from the beginning, or from a checkpoint's state, to the end or to a signal.
 
     Everything drawn is a function of (seed, step): stopped and resumed, the weights end the same.
+    Several processes run this together: all take the same branches, and the first one writes.
 
     Args:
         parts: what to drive.
@@ -83,31 +87,43 @@ def fine_tune(
             rate = parts.learning_rate(step)
             for group in optimiser.param_groups:
                 group["lr"] = rate
-            losses = losses_at(detector, batch.to(device), parts.seed, step)
+            network = parts.distributed or detector
+            losses = losses_at(network, batch.to(device), parts.seed, step)
             loss = torch.stack(list(losses.values())).sum()
             optimiser.zero_grad(set_to_none=True)
             loss.backward()
             optimiser.step()
-            loss = loss.detach()
             step += 1
             if step % parts.log_every == 0 or step == total:
-                value = require_finite(step, float(loss), saved(run))
-                line = {name: float(each.detach()) for name, each in losses.items()}
+                value = require_finite(step, mean(loss), saved(run))
+                line = {name: mean(each) for name, each in losses.items()}
                 report = clock.report(step, value, rate, None, [])
                 line = {"loss": value, **line, "learning_rate": rate}
                 journal.write(step, line, speed=report.images_per_second)
                 show(report)
-            if step % parts.save_every == 0 or step == total or wish.signal:
-                require_finite(step, float(loss), saved(run))
-                run.save(snapshot(parts, recipe, step), keep=False)
-            if wish.signal:
+            # all stop at one step, whichever of them was asked to
+            stopping = processes.any_of(wish.signal is not None)
+            if step % parts.save_every == 0 or step == total or stopping:
+                require_finite(step, mean(loss), saved(run))
+                if processes.is_writer():
+                    run.save(snapshot(parts, recipe, step), keep=False)
+            if stopping:
                 break
     journal.close()
-    return wish.signal if step < total else None
+    return None if step == total else wish.signal or "SIGTERM"
+
+
+def mean(loss: Tensor) -> float:
+    """A loss over the images of all processes."""
+    return float(processes.mean_over_processes(loss))
 
 
 def losses_at(detector: nn.Module, batch: Batch, seed: int, step: int) -> dict[str, Tensor]:
-    """The losses of one step; torchvision draws boxes and sizes from the global generator."""
+    """The losses of one step; torchvision draws boxes and sizes from the global generator.
+
+    All processes draw from the same numbers, so that their images are resized alike and none waits
+    for another.
+    """
     devices = [batch.images[0].device] if batch.images[0].is_cuda else []
     with torch.random.fork_rng(devices=devices):
         drawn = generator_for("detection samples", seed, step)
@@ -150,9 +166,17 @@ def with_precise_statistics(parts: FineTuning, num_images: int) -> nn.Module:
 
 
 @torch.no_grad()
-def detect(detector: nn.Module, images: AnnotatedImages) -> Iterator[Detections]:
-    """What a detector in eval mode finds in each image, in order."""
+def detect(detector: nn.Module, images: AnnotatedImages) -> list[Detections]:
+    """What a detector in eval mode finds in each image; the processes share the images."""
     device = next(detector.parameters()).device
-    for number in range(len(images)):
+    rows = [torch.empty(0, 7, dtype=torch.float64)]
+    for number in range(processes.rank(), len(images), processes.world_size()):
         (found,) = detector([read_image(images, number).to(device)])
-        yield Detections(*(found[name].cpu() for name in ("boxes", "labels", "scores")))
+        boxes, labels, scores = (found[name].cpu() for name in ("boxes", "labels", "scores"))
+        told = torch.full_like(scores, number)
+        rows.append(torch.column_stack([told, boxes, labels, scores]).double())
+    table = processes.gather_uneven(torch.cat(rows))
+    return [
+        Detections(own[:, 1:5], own[:, 5].long(), own[:, 6])
+        for own in (table[table[:, 0] == number] for number in range(len(images)))
+    ]
