@@ -27,14 +27,13 @@ def record(initial, seed, profile="desk", **metrics):
     )
 
 
-@pytest.mark.slow
-def test_a_smoke_run_trains_both_and_pretrains_once(tmp_path):
-    site = Site(work=tmp_path / "runs")
+def test_a_smoke_run_trains_both_and_pretrains_once(tmp_path, trained_runs):
+    site = Site(work=trained_runs)
     records = reproduce(TAB9, "smoke", (0,), tmp_path / "results", site)
     assert [r.recipe["initial"] for r in records] == ["random init", "SiMo"]
     assert all(0 <= r.metrics["AP"] <= 1 for r in records)
     assert plot_tab9(records, tmp_path / "plot.png").stat().st_size > 1000
-    place = tmp_path / "runs" / "tab9-smoke-pretraining-0"
+    place = trained_runs / "tab9-smoke-pretraining-0"
     written = RunDirectory(place).last.stat().st_mtime_ns
     shared = TAB9.profiles["smoke"][1]["pretraining"]
     assert pretrained(shared, site) == place  # found complete, not trained again

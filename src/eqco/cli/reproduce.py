@@ -31,6 +31,9 @@ def run(
     work: Path = Path("runs"),
     cifar10: Path | None = None,
     imagenet: Path | None = None,
+    tiny_imagenet_20: Path | None = None,
+    bccd: Path | None = None,
+    coco: Path | None = None,
     device: str = "cuda" if torch.cuda.is_available() else "cpu",
     processes: int = 1,
     list: bool = False,
@@ -50,6 +53,9 @@ def run(
         cifar10: folder with CIFAR-10 as images, train/CLASS/… and test/CLASS/…; downloaded if not
             given.
         imagenet: folder with ImageNet, train/CLASS/… and val/CLASS/….
+        tiny_imagenet_20: folder with classes of Tiny-ImageNet, train/… and val/… (tab9).
+        bccd: folder with the blood cells in COCO's form (tab9).
+        coco: folder with COCO 2017 (tab9).
         device: where to train and to evaluate.
         processes: train in so many processes of this machine, one for each GPU.
         list: show the experiments, what is done and the time the rest needs instead.
@@ -67,7 +73,13 @@ def run(
         return
     if not experiment:
         raise InputError(f"name an experiment, or all. There are: {', '.join(EXPERIMENTS)}.")
-    given = {"cifar10": cifar10, "imagenet": imagenet}
+    given = {
+        "cifar10": cifar10,
+        "imagenet": imagenet,
+        "tiny-imagenet-20": tiny_imagenet_20,
+        "bccd": bccd,
+        "coco": coco,
+    }
     folders = {name: folder for name, folder in given.items() if folder is not None}
     for chosen in chosen_experiments(experiment, profile):
         own = seeds or chosen.seeds[profile]
@@ -100,16 +112,21 @@ def chosen_experiments(name: str, profile: str) -> "tuple[Experiment, ...]":
 
 
 def launcher(count: int, device: str) -> "Callable[[dict[str, Any], str, Path], None]":
-    """Trains by `eqco train` in several processes."""
+    """Trains by `eqco train` or `eqco transfer` in several processes."""
 
     def train(recipe: dict[str, Any], data: str, place: Path) -> None:
+        detects = "detection" in recipe
+        words = ["transfer", "detection"] if detects else ["train", data]
         if RunDirectory(place).last.exists():
-            arguments = ["train", data, "--resume", str(place)]
-        else:
-            written = place.with_name(f"{place.name}.json")
-            place.parent.mkdir(parents=True, exist_ok=True)
-            write_json(written, recipe)
-            arguments = ["train", data, "--recipe", str(written), "--out", str(place)]
-        launch([*arguments, "--device", device], count=count)
+            launch([*words, "--resume", str(place), "--device", device], count=count)
+            return
+        written = place.with_name(f"{place.name}.json")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        write_json(written, recipe["detection"] if detects else recipe)
+        arguments = ["--recipe", str(written)]
+        if detects:
+            arguments = [recipe["weights"], data, "--profile", str(written)]
+            arguments += ["--backbone", recipe["backbone"]]
+        launch([*words, *arguments, "--out", str(place), "--device", device], count=count)
 
     return train

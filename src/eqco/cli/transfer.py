@@ -48,8 +48,8 @@ class Options(DetectionSettings):
     data: Annotated[Path | None, tyro.conf.Positional] = None
     """A folder of annotated images; with --resume, what the run was started with."""
     profile: str = "paper"
-    """paper (COCO on 8 GPUs) or desk (a few hundred images on a processor): what settings start
-    from."""
+    """paper (COCO on 8 GPUs), desk (a few hundred images on a processor) or a JSON file of
+    settings: what to start from."""
     backbone: str = "resnet50"
     """Of the weights `random`: resnet18, resnet34 or resnet50. Others tell it themselves."""
     train_split: str = "train"

@@ -38,10 +38,10 @@ EXPERIMENTS: dict[str, Experiment] = {
     "tab6": TAB6,
     "tab7": TAB7,
     "tab8": TAB8,
-    "tab9": TAB9,
     "study-bound": STUDY_BOUND,
     "demo": DEMO,
     "cifar10-simo": CIFAR_SIMO,
+    "tab9": TAB9,
 }
 
 

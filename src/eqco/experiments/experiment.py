@@ -36,8 +36,8 @@ class Site:
         folders: data set by name -> folder to read it from; others are looked up by name.
         device: where to compute.
         launch: trains in processes of its own, from the beginning or from where it was stopped:
-            the training recipe as a dict, data by name or folder, and the run directory; None: in
-            this process.
+            the training recipe as a dict (or a detector's: detection, weights, backbone), data by
+            name or folder, and the run directory; None: in this process.
     """
 
     advance: Advance = lambda count: None

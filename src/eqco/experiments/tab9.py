@@ -10,8 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from eqco.assembly.detection import Transfer, resume_transfer, transfer_detection
-from eqco.assembly.weights import Weights, open_weights
+from eqco.assembly.detection import resume_transfer, transfer_detection
 from eqco.evaluation.detection import METRICS, write_squares
 from eqco.experiments.experiment import Comparison, Experiment, Outcome, Recipe, Site
 from eqco.experiments.published import PUBLISHED
@@ -38,13 +37,12 @@ RANDOM = "random init"
 
 def run(recipe: Recipe, seed: int, site: Site) -> Outcome:
     """Fine-tune and test one detector, going on where an earlier call was stopped."""
-    place = site.work / f"tab9-{recipe_hash(recipe)}-{seed}"
-    files = RunDirectory(place)
+    files = RunDirectory(site.work / f"tab9-{recipe_hash(recipe)}-{seed}")
     earlier = spent(files)
-    if not files.result.exists():
-        outcome = fine_tuned(recipe, seed, files, site)
-        if outcome.stopped_by is not None:
-            raise InputError(f"stopped by {outcome.stopped_by}; run the same command to go on.")
+    if files.result.exists():
+        site.advance(units(recipe))
+    else:
+        fine_tune(recipe, seed, files, site)
     result = read_json(files.result)
     return Outcome(
         metrics={
@@ -60,8 +58,8 @@ def run(recipe: Recipe, seed: int, site: Site) -> Outcome:
     )
 
 
-def fine_tuned(recipe: Recipe, seed: int, run: RunDirectory, site: Site) -> Transfer:
-    """The detector of one run, from the beginning or from its last checkpoint."""
+def fine_tune(recipe: Recipe, seed: int, run: RunDirectory, site: Site) -> None:
+    """Train and test the detector of one run, from the beginning or from its last checkpoint."""
     seen = 0
 
     def show(report: StepReport) -> None:
@@ -70,15 +68,28 @@ def fine_tuned(recipe: Recipe, seed: int, run: RunDirectory, site: Site) -> Tran
         seen = report.step
 
     folder = data_folder(recipe["data"], site)
-    if run.last.exists():
-        with adding_up(run):
-            return resume_transfer(run.path, folder, device=site.device, show=show)
+    weights, backbone = initial_weights(recipe, site), recipe["backbone"]
     settings = detection_from_dict({**recipe["detection"], "seed": seed})
-    weights = initial_weights(recipe, seed, site)
     with adding_up(run):
-        return transfer_detection(
-            weights, folder, settings, out=run.path, device=site.device, show=show
-        )
+        if site.launch is not None:
+            asked = {"detection": detection_to_dict(settings), "weights": weights}
+            site.launch({**asked, "backbone": backbone}, str(folder), run.path)
+            site.advance(units(recipe))
+            return
+        if run.last.exists():
+            outcome = resume_transfer(run.path, folder, device=site.device, show=show)
+        else:
+            outcome = transfer_detection(
+                weights,
+                folder,
+                settings,
+                out=run.path,
+                backbone=backbone,
+                device=site.device,
+                show=show,
+            )
+    if outcome.stopped_by is not None:
+        raise InputError(f"stopped by {outcome.stopped_by}; run the same command to go on.")
 
 
 def data_folder(name: str, site: Site) -> Path:
@@ -90,30 +101,32 @@ def data_folder(name: str, site: Site) -> Path:
     return site.folders[name]
 
 
-def initial_weights(recipe: Recipe, seed: int, site: Site) -> Weights:
-    """The weights that a run starts from; contrastive ones are trained first if need be."""
+def initial_weights(recipe: Recipe, site: Site) -> str:
+    """What a run starts from; contrastive weights are trained first if need be."""
     if "pretraining" in recipe:
-        return open_weights(pretrained(recipe["pretraining"], site))
-    if recipe["initial"] == RANDOM:
-        return open_weights("random", backbone=recipe["backbone"], seed=seed)
-    return open_weights(f"torchvision:{recipe['backbone']}")
+        return str(pretrained(recipe["pretraining"], site))
+    return "random" if recipe["initial"] == RANDOM else f"torchvision:{recipe['backbone']}"
 
 
 def pretrained(pretraining: Mapping[str, Any], site: Site) -> Path:
     """The run directory of a pre-training that is complete, done now as far as it is not."""
-    place = site.work / pretraining["run"]
-    files = RunDirectory(place)
-    if files.recipe.exists() and files.read_recipe() != pretraining["recipe"]:
+    run = RunDirectory(site.work / pretraining["run"])
+    if run.recipe.exists() and run.read_recipe() != pretraining["recipe"]:
         raise InputError(
-            f"{place} holds a training by another recipe than tab9's; move it away, or choose "
+            f"{run.path} holds a training by another recipe than tab9's; move it away, or choose "
             f"another --work."
         )
-    if not files.result.exists():
+    if not run.result.exists():
+        data = pretraining["data"]
         # its steps are no part of the fine-tuning's progress
         silent = replace(site, advance=lambda count: None)
-        source = open_data(pretraining["data"], site)
-        train_or_resume(recipe_from_dict(pretraining["recipe"]), source, files, silent)
-    return place
+        if site.launch is not None:
+            with adding_up(run):
+                site.launch(pretraining["recipe"], str(site.folders.get(data, data)), run.path)
+        else:
+            source = open_data(data, site)
+            train_or_resume(recipe_from_dict(pretraining["recipe"]), source, run, silent)
+    return run.path
 
 
 def compare(records: Sequence[Record]) -> list[Comparison]:

@@ -1,8 +1,10 @@
 """How a detector is fine-tuned (Table 9), as a frozen value."""
 
 import dataclasses
+import json
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Literal
 
 from eqco.recipes.text import plain_value, typed
@@ -113,15 +115,24 @@ DETECTION_PROFILES: dict[str, DetectionSettings] = {"paper": DetectionSettings()
 
 
 def detection_profile(name: str) -> DetectionSettings:
-    """The settings of a profile.
+    """The settings of a profile, or of a JSON file.
 
     >>> detection_profile("paper").drops
     (7, 11)
     """
-    if name not in DETECTION_PROFILES:
+    if name in DETECTION_PROFILES:
+        return DETECTION_PROFILES[name]
+    if not Path(name).is_file():
         known = ", ".join(DETECTION_PROFILES)
-        raise InputError(f"there is no profile {name!r} of detection. There are: {known}.")
-    return DETECTION_PROFILES[name]
+        raise InputError(
+            f"there is no profile {name!r} of detection. There are: {known}; or give a JSON file."
+        )
+    try:
+        return detection_from_dict(json.loads(Path(name).read_text()))
+    except (OSError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{name} holds no settings: {error}. It must be a JSON file.") from error
 
 
 def detection_to_dict(settings: DetectionSettings) -> dict[str, Any]:
