@@ -7,7 +7,6 @@ tried, tested and compared with one process anywhere.
 from typing import Any, TypeVar
 
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
@@ -164,12 +163,10 @@ class _Normalise(torch.autograd.Function):
         fixed, weight_gradient, bias_gradient = torch.ops.aten.native_batch_norm_backward(
             gradients[0], input, weight, mean, variance, None, None, False, ctx.eps, [True] * 3
         )
-        means = torch.stack([weight_gradient, bias_gradient])
-        dist.all_reduce(means)
-        means /= -ctx.count
+        sums = processes.sum_over_processes(torch.stack([weight_gradient, bias_gradient]))
+        means = sums * torch.rsqrt(variance + ctx.eps) / -ctx.count
         if weight is not None:
             means = means * weight
-        means *= torch.rsqrt(variance + ctx.eps)
         # what the statistics add is linear in x̂, and is added by the same kernel as the forward
         fixed += F.batch_norm(input, mean, variance, means[0], means[1], eps=ctx.eps)
         if weight is None:

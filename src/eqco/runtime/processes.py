@@ -32,6 +32,7 @@ __all__ = [
     "own_rows",
     "rank",
     "restarts",
+    "sum_over_processes",
     "world_size",
 ]
 
@@ -188,8 +189,7 @@ class _GatherWithGradient(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        total = gradients[0].contiguous().clone()
-        dist.all_reduce(total)
+        total = sum_over_processes(gradients[0].contiguous())
         return total[own_rows(len(total))]
 
 
@@ -205,13 +205,18 @@ def gather_uneven(rows: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def mean_over_processes(value: Tensor) -> Tensor:
-    """The mean of a tensor over processes, without gradient."""
+def sum_over_processes(value: Tensor) -> Tensor:
+    """The sum of a tensor over processes, without gradient."""
     if world_size() == 1:
         return value.detach()
     total = value.detach().clone()
     dist.all_reduce(total)
-    return total / world_size()
+    return total
+
+
+def mean_over_processes(value: Tensor) -> Tensor:
+    """The mean of a tensor over processes, without gradient."""
+    return sum_over_processes(value) / world_size()
 
 
 def any_of(condition: bool) -> bool:
