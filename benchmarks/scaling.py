@@ -109,12 +109,13 @@ def main() -> None:
                 best[way] = max(best[way], ask(question, count, threads))
         alone, shared = best.values()
         for way, speed in best.items():
-            metrics[f"{name}, {way}, images/s"] = round(speed, 1)
+            metrics[f"{name}/{way}"] = round(speed, 1)
             print(f"{name:>16}  {way:<28} {speed:8.1f} images/s")
-        metrics[f"{name}, ratio"] = round(shared / alone, 3)
         print(f"{name:>16}  {'ratio (target 0.9)':<28} {shared / alone:8.2f}")
     if options.record:
+        settings = [name for name, _ in chosen]
         recipe = {"num_queries": 256, "method": "simo", "rounds": options.rounds}
+        recipe |= {"settings": settings, "ways": list(WAYS)}
         keep_record("bench-scaling", recipe, metrics, begun)
 
 

@@ -17,6 +17,7 @@ from torch import nn
 
 from eqco.assembly import build_parts
 from eqco.data import Views, source_from_dataset
+from eqco.evaluation import extract_features
 from eqco.recipes import (
     DataSettings,
     EncoderSettings,
@@ -145,6 +146,14 @@ def three_steps(recipe, dtype):
     return {"method": state["method"], "optimiser": state["optimiser"], "looks": looks}
 
 
+def features(count):
+    """Of the first pictures, by a network whose answer for an image depends on it alone."""
+    split = source_from_dataset(Pictures())["train"].subset(range(count))
+    torch.manual_seed(0)
+    found = extract_features(TinyBackbone().eval(), split, size=12, batch_size=8)
+    return found.values, found.labels
+
+
 def in_dtype(views, dtype):
     return Views(views.first.to(dtype), views.second.to(dtype), views.index)
 
@@ -193,6 +202,7 @@ def main(out):
             for name, recipe in CASES.items()
             for dtype in (torch.float64, torch.float32)
         }
+        held["features"] = {count: features(count) for count in (3, 95)}
         torch.save(held, Path(out) / f"{processes.world_size()}-{processes.rank()}.pt")
 
 

@@ -47,6 +47,15 @@ def test_all_processes_hold_the_same_to_the_bit(held, count):
             assert_close(held[count, rank][case], state, rtol=0, atol=0)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("count", COUNTS)
+def test_features_are_shared_out_and_complete(held, count):
+    """95 images do not divide by the processes, and 3 are fewer than four of them."""
+    for rank in range(count):
+        for images, found in held[count, rank]["features"].items():
+            assert_close(found, together.features(images))
+
+
 def test_three_steps_move_the_weights():
     """Else the comparison above could not fail."""
     for name, recipe in CASES.items():

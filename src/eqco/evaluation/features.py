@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from eqco.data import EvaluationLoader, Split
+from eqco.runtime import processes
 from eqco.runtime.errors import InputError
 
 __all__ = ["Features", "extract_features", "pixel_features"]
@@ -34,7 +35,8 @@ def extract_features(
 ) -> Features:
     """What `encode` makes of every image, seen through the evaluation pipeline.
 
-    Each image counts for itself: the features of `split.subset(…)` are those rows.
+    Each image counts for itself: the features of `split.subset(…)` are those rows. Several
+    processes see a share of the images each, and all get the features of all.
 
     Args:
         encode: images (n, 3, size, size) to features (n, D); an encoder in eval mode.
@@ -51,7 +53,11 @@ def extract_features(
             f"with a subfolder for each class."
         )
     loader = EvaluationLoader(
-        split, size=size, batch_size=batch_size, device=device, on_unreadable=on_unreadable
+        own_share(split),
+        size=size,
+        batch_size=batch_size,
+        device=device,
+        on_unreadable=on_unreadable,
     )
     seen = []
     for images, labels in loader:
@@ -60,7 +66,19 @@ def extract_features(
     if not seen:
         raise InputError(f"none of the {len(split)} images of {split.name!r} can be read.")
     values, classes = zip(*seen, strict=True)
-    return Features(torch.cat(values), torch.cat(classes))
+    if len(split) < processes.world_size():
+        return Features(torch.cat(values), torch.cat(classes))
+    gather = processes.gather_uneven
+    return Features(gather(torch.cat(values)), gather(torch.cat(classes)))
+
+
+def own_share(split: Split) -> Split:
+    """The images of this process: as many as the others', or all if there are fewer than those."""
+    count, number = processes.world_size(), processes.rank()
+    if count == 1 or len(split) < count:
+        return split
+    first, last = (len(split) * place // count for place in (number, number + 1))
+    return split.subset(range(first, last))
 
 
 def pixel_features(split: Split, *, size: int = 32) -> Features:

@@ -196,6 +196,36 @@ def lab_tables(record: Record) -> list[Table]:
     return [Table(header=header, lines=lines)]
 
 
+def scaling_tables(record: Record) -> list[Table]:
+    """Images per second of one process and of two."""
+    lines = []
+    for setting in record.recipe["settings"]:
+        speeds = [record.metrics[f"{setting}/{way}"] for way in record.recipe["ways"]]
+        lines.append([setting, *(f"{s:.0f}" for s in speeds), f"{speeds[1] / speeds[0]:.2f}"])
+    header = ["images/s", *record.recipe["ways"], "second over first"]
+    return [Table(header=header, lines=lines)]
+
+
+def evaluation_tables(record: Record) -> list[Table]:
+    """Time, memory and accuracy of kNN and probe beside scikit-learn's."""
+    sides = [name.removesuffix(" seconds") for name in record.metrics if name.endswith("seconds")]
+    lines = [
+        [
+            side,
+            f"{record.metrics[f'{side} seconds']:.2f}",
+            f"{record.metrics[f'{side} extra_bytes'] / 1e6:.0f}",
+            f"{100 * record.metrics[f'{side} accuracy']:.2f}",
+        ]
+        for side in sides
+    ]
+    return [Table(header=["", "s", "extra memory, MB", "% right"], lines=lines)]
+
+
+def evaluation_note(record: Record) -> str:
+    """What the features are, and how often each side ran."""
+    return f"Features: {record.recipe['features']}; best of {record.recipe['rounds']} round(s)."
+
+
 def peers(record: Record) -> str:
     """The libraries measured beside ours."""
     return ", ".join(f"{name} {version}" for name, version in record.recipe["peers"].items())
@@ -242,6 +272,17 @@ BENCHMARKS: dict[str, Benchmark] = {
         title="The lab",
         shows="Table 5 trains its 40 critics in groups; measured on a slice of the steps.",
         tables=lab_tables,
+    ),
+    "bench-scaling": Benchmark(
+        title="Several processes",
+        shows="Whole SiMo steps at N = 256 on two cores.",
+        tables=scaling_tables,
+    ),
+    "bench-evaluation": Benchmark(
+        title="Evaluation",
+        shows="10,000 CIFAR-10 test features against 50,000, 256 numbers each.",
+        tables=evaluation_tables,
+        note=evaluation_note,
     ),
     "bench-faults": Benchmark(
         title="Faults and bad input",
