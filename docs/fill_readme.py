@@ -35,7 +35,10 @@ def experiment_block(name: str, profile: str, heading: str) -> str:
     tables = [markdown(*comparison_table(cells))]
     tables += [
         f"{title}:\n\n{markdown(*comparison_table(concluded))}"
-        for title, concluded in experiment.conclude(cells).items()
+        for title, concluded in {
+            **experiment.conclude(cells),
+            **experiment.further(records),
+        }.items()
     ]
     return "\n\n".join([heading + provenance(records), *tables])
 
@@ -52,13 +55,19 @@ def benchmark_block(name: str) -> str:
     return "\n\n".join([note, *map("".join, zip(titles, tables, strict=True))])
 
 
+SPREAD = "Mean ± half the spread over seeds. "
+
 BLOCKS: dict[str, Callable[[], str]] = {
     "tab5": lambda: experiment_block(
         "tab5", "paper", "Ours ± half the spread over seeds (paper's, difference). "
     ),
     "study-bound": lambda: experiment_block("study-bound", "desk", ""),
-    "demo": lambda: experiment_block("demo", "desk", "Mean ± half the spread over seeds. "),
+    "demo": lambda: experiment_block("demo", "desk", SPREAD),
     "cifar10-simo": lambda: experiment_block("cifar10-simo", "desk", ""),
+    **{
+        name: functools.partial(experiment_block, name, "desk", SPREAD)
+        for name in ("fig4", "study-small-batch", "study-length", "fig1", "fig2", "fig3", "tab3")
+    },
     **{name: functools.partial(benchmark_block, name) for name in BENCHMARKS},
 }
 

@@ -8,6 +8,7 @@ from torch import Tensor
 from eqco.assembly import build_encoder, load
 from eqco.data import Source
 from eqco.evaluation import Features, extract_features, knn_accuracy
+from eqco.evaluation.linear import LinearProtocol, train_linear
 from eqco.evaluation.probe import probe_accuracy
 from eqco.experiments.experiment import Recipe, Site
 from eqco.experiments.training_runs import TrainedRun
@@ -24,26 +25,53 @@ def accuracies(run: TrainedRun, recipe: Recipe, site: Site) -> dict[str, float]:
 
     What was measured is kept beside the training, for other experiments that ask for it.
     """
-    kept = run.directory.path / f"{recipe['accuracy']}.json"
+    protocol = recipe["accuracy"]
+    kept = run.directory.path / f"{protocol}.json"
     if not kept.exists():
-        encoder = load(run.directory.path).to(site.device)
-        train, test = features_of(encoder.features, run.source, run.training, site.device)
-        write_json(kept, {"probe": probe_accuracy(test, train).accuracy})
-    return {
-        **read_json(kept),
-        "knn": run.knn,
-        **reference_accuracies(run, recipe["neighbours"], site),
-    }
+        measure = linear_protocol if protocol == "linear" else probe
+        write_json(kept, {protocol: measure(run, recipe, site)})
+    found = {**read_json(kept), "knn": run.knn}
+    if protocol == "linear":  # pixels of ImageNet are too many for a classifier of their own
+        return found
+    return found | reference_accuracies(run, recipe["neighbours"], site)
+
+
+def probe(run: TrainedRun, recipe: Recipe, site: Site) -> float:
+    """A logistic regression on features of the images as they are."""
+    encoder = load(run.directory.path).to(site.device)
+    train, test = features_of(encoder.features, run.source, run.training, site.device)
+    return probe_accuracy(test, train).accuracy
+
+
+def linear_protocol(run: TrainedRun, recipe: Recipe, site: Site) -> float:
+    """The paper's protocol, with the settings of `recipe["linear"]`; gone on with after a stop."""
+    settings = {**recipe["linear"], "drops": tuple(recipe["linear"]["drops"])}
+    result = train_linear(
+        load(run.directory.path).backbone,
+        run.source["train"],
+        run.source[tested_split(run.source)],
+        protocol=LinearProtocol(**settings),
+        size=run.training.data.image_size,
+        seed=run.training.training.seed,
+        device=site.device,
+        workers=run.training.data.workers,
+        checkpoint=run.directory.path / "linear.pt",
+    )
+    return float((result.scores.argmax(dim=1) == result.labels).double().mean())
+
+
+def tested_split(source: Source) -> str:
+    """The split that accuracies are of: ImageNet has no test labels."""
+    return next(name for name in ("test", "val") if name in source)
 
 
 def features_of(
     encode: Callable[[Tensor], Tensor], source: Source, training: TrainingRecipe, device: str
 ) -> tuple[Features, Features]:
     """Features of the training and of the test images."""
-    tested = next(name for name in ("test", "val") if name in source)
     train, test = (
         extract_features(encode, source[split], size=training.data.image_size, device=device)
-        for split in ("train", tested)
+        for split in ("train", tested_split(source))
     )
     return train, test
 

@@ -1,8 +1,9 @@
 """What a profile runs on: the data, and what it changes in the published recipes."""
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
+from eqco.evaluation.linear import LINEAR_PROTOCOLS
 from eqco.experiments.experiment import Recipe
 from eqco.recipes import RECIPES, recipe_to_dict
 from eqco.recipes import Recipe as TrainingRecipe
@@ -193,13 +194,17 @@ def scaled(
         if framework in ("simo", "mocov2") and small.temperature is not None:
             given["objective"] = replace(recipe.objective, temperature=small.temperature)
     training = replace(recipe, **(given | changes))
-    return {
+    run = {
         "data": scale.data,
         "framework": framework,
         "accuracy": scale.accuracy,
         "neighbours": scale.neighbours,
         "training": recipe_to_dict(training),
     }
+    if scale.accuracy == "linear":
+        protocol = asdict(LINEAR_PROTOCOLS["simclr" if framework == "simclr" else "moco"])
+        run["linear"] = {**protocol, "drops": list(protocol["drops"])}
+    return run
 
 
 def shortened_optimiser(

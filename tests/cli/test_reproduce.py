@@ -1,0 +1,73 @@
+"""`eqco reproduce`: one experiment, all of them, or the list of what is done."""
+
+import pytest
+
+from eqco.cli import reproduce as command
+from eqco.cli.main import main
+from eqco.experiments import standing as standing_module
+from eqco.experiments.catalog import EXPERIMENTS, find_experiment
+from eqco.experiments.experiment import reproduce
+from eqco.experiments.standing import standing
+from eqco.report.standing import duration
+from eqco.runtime.records import read_records
+
+FEW = {name: EXPERIMENTS[name] for name in ("tab5", "study-bound")}
+
+
+@pytest.fixture(autouse=True)
+def no_timing(monkeypatch):
+    """A training takes a minute for each of its epochs."""
+    monkeypatch.setattr(
+        standing_module,
+        "timed_seconds",
+        lambda recipe: 60.0 * recipe["training"]["training"]["epochs"],
+    )
+
+
+def test_all_runs_every_experiment_that_has_the_profile(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(command, "EXPERIMENTS", FEW)
+    arguments = ["reproduce", "all", "--profile", "smoke", "--results", str(tmp_path)]
+    assert main(arguments) == 0
+    assert all(read_records(tmp_path, name, "smoke") for name in FEW)
+    text = capsys.readouterr().out
+    assert all(experiment.title[:40] in text for experiment in FEW.values())
+
+
+def test_the_list_says_what_is_done_and_what_the_rest_needs(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    reproduce(find_experiment("tab5"), "smoke", [0], tmp_path)
+    assert main(["reproduce", "--list", "--results", str(tmp_path)]) == 0
+    lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line.strip()}
+    assert set(EXPERIMENTS) <= set(lines)
+    assert " 2/2 " in lines["tab5"]
+    assert "0/22, ~4.4 h" in lines["fig4"]  # 11 runs of 12 epochs with 2 seeds
+
+
+def test_the_time_of_missing_runs_is_taken_from_records_of_this_machine(tmp_path):
+    experiment = find_experiment("tab5")
+    done = reproduce(experiment, "smoke", [0], tmp_path)
+    done[1].path(tmp_path).unlink()
+    found = standing(experiment, "smoke", tmp_path)
+    assert (found.done, found.total, found.measured) == (1, 2, True)
+    # both runs have as many steps
+    assert found.seconds == pytest.approx(done[0].cpu_seconds)
+
+
+def test_what_is_all_done_needs_no_time_and_what_nothing_tells_of_is_unknown(tmp_path):
+    experiment = find_experiment("tab5")
+    assert standing(experiment, "smoke", tmp_path).seconds is None
+    reproduce(experiment, "smoke", [0], tmp_path)
+    assert standing(experiment, "smoke", tmp_path).seconds == 0
+
+
+def test_profiles_and_names_that_do_not_exist_are_refused(capsys):
+    assert main(["reproduce", "all", "--profile", "full"]) == 2
+    assert "no experiment has a profile 'full'. There are: smoke, desk" in capsys.readouterr().err
+    assert main(["reproduce"]) == 2
+    assert "name an experiment, or all" in capsys.readouterr().err
+    assert main(["reproduce", "fig5"]) == 2
+
+
+def test_a_time_is_told_in_the_unit_that_suits_it():
+    assert duration(3601) == "1 h"
+    assert duration(90) == "1.5 min"

@@ -1,0 +1,165 @@
+"""The published settings start without editing: complete recipes, one step each on a CPU."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from eqco.assembly import build_parts, rate_at
+from eqco.data import Source, open_source
+from eqco.experiments.catalog import EXPERIMENTS
+from eqco.experiments.experiment import Site
+from eqco.experiments.grid import pretrain_and_ask
+from eqco.experiments.scales import PAPER, moco, simclr, simo
+from eqco.experiments.training_runs import IMAGES
+from eqco.recipes import recipe_from_dict, recipe_to_dict
+from eqco.training.loop import optimise
+
+IMAGENET = IMAGES["imagenet"]
+NAMES = [name for name, each in EXPERIMENTS.items() if "embedded" in each.profiles]
+RUNS = [
+    (name, recipe_from_dict(recipe["training"]), recipe)
+    for name in NAMES
+    for recipe in EXPERIMENTS[name].profiles["paper"]
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """ImageNet with two classes of four images."""
+    root = tmp_path_factory.mktemp("imagenet")
+    for split in ("train", "val"):
+        for label in ("n01440764", "n01443537"):
+            place = root / split / label
+            place.mkdir(parents=True)
+            for number in range(4):
+                pixels = np.random.default_rng(number).integers(0, 256, (300, 400, 3), np.uint8)
+                Image.fromarray(pixels).save(place / f"{number}.JPEG")
+    return root
+
+
+@pytest.fixture(scope="module")
+def imagenet(folder):
+    """The same images over and over: as many as ImageNet has."""
+    source = open_source(folder, memory_gib=0)
+    train = source["train"]
+    many = train.subset(np.arange(IMAGENET) % len(train))
+    return Source(source.name, {"train": many, "val": source["val"]})
+
+
+def steps_per_epoch(recipe):
+    return IMAGENET // recipe.training.num_queries
+
+
+def test_every_run_is_a_resnet50_on_imagenet_by_the_linear_protocol():
+    for name, recipe, run in RUNS:
+        assert recipe.encoder.backbone == "resnet50", name
+        assert recipe.data.image_size == 224, name
+        assert run["data"] == "imagenet", name
+        if name != "fig2":  # which asks for gradients, not for accuracy
+            assert run["linear"]["learning_rate"] == (0.1 if recipe.method == "simclr" else 30)
+
+
+def test_runs_are_as_long_as_the_paper_says():
+    found = {(name, recipe.training.epochs) for name, recipe, _ in RUNS}
+    for name in ("fig1", "fig2", "fig3", "fig4", "tab1", "tab3", "tab4", "tab8"):
+        assert {epochs for other, epochs in found if other == name} == {200}, name
+    for name in ("tab6", "tab7"):
+        assert {epochs for other, epochs in found if other == name} == {100}, name
+    assert {epochs for name, epochs in found if name == "tab2"} == {200, 800}
+
+
+@pytest.mark.parametrize(
+    ("run", "step", "rate"),
+    [
+        (simo(PAPER, count=16, alpha=256), 10 * 5004, 0.03 * (1 + np.cos(np.pi / 20)) / 2),
+        (moco("mocov2", PAPER, count=65536, alpha=None), 0, 0.03),
+        (moco("mocov2", PAPER, count=65536, alpha=None, num_queries=512), 0, 0.06),
+        (moco("mocov2", PAPER, count=65536, alpha=None, num_queries=1024), 0, 0.12),
+        (moco("mocov1", PAPER, count=65536, alpha=None), 119 * 5004, 0.03),
+        (moco("mocov1", PAPER, count=65536, alpha=None), 120 * 5004, 0.003),
+        (moco("mocov1", PAPER, count=65536, alpha=None), 160 * 5004, 0.0003),
+        (simclr(PAPER, count=256, alpha=None), 10 * 5004, 0.3 * (1 + np.cos(np.pi / 20)) / 2),
+    ],
+)
+def test_the_learning_rate_is_the_published_one(run, step, rate):
+    recipe = recipe_from_dict(run["training"])
+    assert rate_at(recipe, steps_per_epoch(recipe), step) == pytest.approx(rate)
+
+
+def test_the_settings_of_the_recipes_are_the_published_ones():
+    by_name = {
+        "simo": recipe_from_dict(simo(PAPER, count=16, alpha=256)["training"]),
+        "mocov1": recipe_from_dict(moco("mocov1", PAPER, count=4, alpha=None)["training"]),
+        "mocov2": recipe_from_dict(moco("mocov2", PAPER, count=4, alpha=None)["training"]),
+        "simclr": recipe_from_dict(simclr(PAPER, count=4, alpha=None)["training"]),
+    }
+    found = {
+        name: (r.objective.temperature, r.encoder.head, r.data.pipeline, r.encoder.batch_norm)
+        for name, r in by_name.items()
+    }
+    assert found == {
+        "simo": (0.2, "normalised", "mocov2", "sync"),
+        "mocov1": (0.07, "linear", "mocov1", "shuffling"),
+        "mocov2": (0.2, "mlp", "mocov2", "shuffling"),
+        "simclr": (0.1, "normalised", "simclr", "sync"),
+    }
+    assert by_name["simo"].ema_decay == by_name["mocov2"].ema_decay == 0.999
+    assert by_name["simo"].optimiser.warmup_epochs == 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("run", "num_queries", "num_negatives"),
+    [
+        (simo(PAPER, count=4, alpha=256), 8, 4),
+        (moco("mocov1", PAPER, count=65536, alpha=None), 16, 16),  # the first batch fills it
+        (moco("mocov2", PAPER, count=4, alpha=65536.0), 16, 4),
+        (simclr(PAPER, count=4, alpha=256.0), 8, 4),
+    ],
+    ids=["simo", "mocov1", "mocov2", "simclr"],
+)
+def test_a_framework_takes_a_step_at_224_pixels(run, num_queries, num_negatives, imagenet):
+    """With fewer queries, which is all that is changed: 256 do not fit a small machine."""
+    recipe = recipe_from_dict(run["training"])
+    recipe = replace(
+        recipe,
+        training=replace(recipe.training, num_queries=num_queries),
+        data=replace(recipe.data, workers=0),
+    )
+    parts = build_parts(recipe, imagenet)
+    assert parts.loader.steps_per_epoch == IMAGENET // num_queries
+    parts.method.warm_up_memory(parts.loader.batch(0))
+    scaler = torch.amp.GradScaler("cpu", enabled=False)
+    before = next(parts.method.encoder.parameters()).detach().clone()
+    for group in parts.optimiser.param_groups:
+        group["lr"] = parts.learning_rate(5004 * 10)
+    views = parts.loader.batch(1)
+    assert views.first.shape == (num_queries, 3, 224, 224)
+    loss, output, _ = optimise(parts, scaler, views, 0)
+    assert loss.isfinite()
+    assert all(c.queries.shape == (num_queries, 128) for c in output.contrasts)
+    assert all(c.negatives.num_negatives == num_negatives for c in output.contrasts)
+    assert not torch.equal(before, next(parts.method.encoder.parameters()))
+
+
+def test_from_a_folder_to_the_linear_protocol(folder, tmp_path):
+    """The whole way of a run of this profile, with a small network and one epoch of each."""
+    run = simo(PAPER, count=2, alpha=256)
+    recipe = recipe_from_dict(run["training"])
+    recipe = replace(
+        recipe,
+        data=replace(recipe.data, image_size=32, workers=0),
+        encoder=replace(recipe.encoder, backbone="light"),
+        optimiser=replace(recipe.optimiser, warmup_epochs=0),
+        training=replace(recipe.training, epochs=1, num_queries=4, diagnose_every=1),
+    )
+    run = {**run, "training": recipe_to_dict(recipe)}
+    run["linear"] = {**run["linear"], "epochs": 1, "batch_size": 4, "learning_rate": 0.1}
+    site = Site(work=tmp_path, folders={"imagenet": folder})
+    outcome = pretrain_and_ask(run, 0, site)
+    assert set(outcome.metrics) == {"linear", "knn", "information", "gradient_norm"}
+    assert 0 <= outcome.metrics["linear"] <= 1
+    assert outcome.curves["num_negatives"] == 2
