@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_file_that_vanishes_is_named_and_put_back_the_run_goes_on(workers, warm, files, tmp_path):
-    options = [*SMALL, "--training.epochs", 8, "--data.workers", workers]
+    options = [*SMALL, "--training.epochs", 5, "--data.workers", workers]
     whole, run = (RunDirectory(tmp_path / name) for name in ("whole", "run"))
     assert warm.run("train", files, *options, "--out", whole.path).code == 0
     command = warm.start("train", files, *options, "--out", run.path)
