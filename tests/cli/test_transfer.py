@@ -1,5 +1,7 @@
 """`eqco transfer detection` as a user calls it."""
 
+from pathlib import Path
+
 import pytest
 from PIL import Image
 
@@ -29,7 +31,10 @@ def test_a_detector_is_trained_tested_and_drawn_and_tested_again(squares, capsys
         assert picture.width > 300
     assert main(command) == 2
     assert "--resume runs/detection" in capsys.readouterr().err
-    assert main(["transfer", "detection", "--resume", "runs/detection"]) == 0
+    Path(squares).rename("moved")
+    assert main(["transfer", "detection", "--resume", "runs/detection"]) == 2
+    assert "there is no folder" in capsys.readouterr().err
+    assert main(["transfer", "detection", "moved", "--resume", "runs/detection"]) == 0
     assert capsys.readouterr().out.splitlines()[-3:] == said.splitlines()[-3:]
 
 
@@ -39,8 +44,10 @@ def test_a_resumed_run_keeps_its_settings(capsys):
     assert "--epochs was given beside --resume" in capsys.readouterr().err
 
 
-def test_missing_words_and_missing_extras_are_told(squares, capsys, monkeypatch):
+def test_missing_and_superfluous_words_are_told(squares, capsys):
     assert main(["transfer", "detection"]) == 2
     assert "give WEIGHTS and DATA" in capsys.readouterr().err
+    assert main(["transfer", "detection", "random", squares, "--resume", "runs/detection"]) == 2
+    assert "which knows its weights" in capsys.readouterr().err
     assert main(["transfer", "detection", "runs/none", squares]) == 2
     assert "there is no runs/none" in capsys.readouterr().err

@@ -8,7 +8,7 @@ from eqco.experiments.experiment import Site, reproduce
 from eqco.experiments.published import PUBLISHED
 from eqco.experiments.tab9 import TAB9, gain, pretrained
 from eqco.recipes import recipe_from_dict
-from eqco.report.tab9 import plot_tab9
+from eqco.report.tab9 import finding_tab9, plot_tab9
 from eqco.runtime.errors import InputError
 from eqco.runtime.records import Record
 from eqco.runtime.run_directory import RunDirectory
@@ -60,6 +60,8 @@ def test_rows_are_percent_with_the_gain_seed_by_seed():
     (difference, _) = gain(cells)
     assert difference.values == pytest.approx((5, 10))
     assert difference.row == "SiMo − random init"
+    said = finding_tab9(records)
+    assert said == "AP, SiMo − random init: +7.5 points on bccd (seeds: +5.0, +10.0)."
 
 
 def test_the_papers_numbers_stand_beside_ours_in_the_published_setting_alone():

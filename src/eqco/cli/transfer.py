@@ -43,10 +43,10 @@ class Options(DetectionSettings):
 
     task: Annotated[Literal["detection"], tyro.conf.Positional]
     """What to transfer to."""
-    weights: Annotated[str, tyro.conf.Positional] = ""
+    weights: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="WEIGHTS")] = ""
     """Where the backbone starts from."""
-    data: Annotated[Path | None, tyro.conf.Positional] = None
-    """A folder of annotated images; with --resume, what the run was started with."""
+    data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")] = ""
+    """A folder of annotated images."""
     profile: str = "paper"
     """paper (COCO on 8 GPUs), desk (a few hundred images on a processor) or a JSON file of
     settings: what to start from."""
@@ -59,7 +59,8 @@ class Options(DetectionSettings):
     out: Path = Path("runs/detection")
     """The run directory."""
     resume: Path | None = None
-    """A run directory to go on with; all settings come from it."""
+    """A run directory to go on with; all settings come from it. DATA alone may be given beside it,
+    if the folder was moved."""
     device: str = "cuda" if torch.cuda.is_available() else "cpu"
     """Where to train."""
     workers: int = 0
@@ -119,13 +120,13 @@ def run(options: Options) -> None:
         if options.resume is not None:
             outcome = resume_transfer(
                 place,
+                options.weights or None,  # the only word beside a resumed run is its data
                 device=options.device,
                 workers=options.workers,
                 timeout=options.timeout,
                 show=show,
             )
         else:
-            assert options.data is not None
             outcome = transfer_detection(
                 options.weights,
                 options.data,
@@ -149,12 +150,12 @@ def check(options: Options) -> None:
     """Refuse words that are missing, or that a resumed run knows by itself."""
     if options.processes < 1:
         raise InputError(f"--processes {options.processes}; it must be at least 1.")
-    if options.resume is not None and options.weights:
+    if options.resume is not None and options.data:
         raise InputError(
-            f"{options.weights} was given beside --resume {options.resume}, which knows its "
-            f"weights and data. Leave it out."
+            f"{options.weights} and {options.data} were given beside --resume {options.resume}, "
+            f"which knows its weights. Leave them out, or give DATA alone."
         )
-    if options.resume is None and (not options.weights or options.data is None):
+    if options.resume is None and not options.data:
         raise InputError("give WEIGHTS and DATA: eqco transfer detection runs/simo coco/.")
 
 

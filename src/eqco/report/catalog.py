@@ -8,7 +8,7 @@ from eqco.report.grids import plot_grid, plot_information, plot_norms
 from eqco.report.pretraining import charts_pretraining, finding_pretraining, plot_pretraining
 from eqco.report.study_bound import charts_study_bound, finding_study_bound, plot_study_bound
 from eqco.report.tab5 import charts_tab5, finding_tab5, plot_tab5
-from eqco.report.tab9 import plot_tab9
+from eqco.report.tab9 import finding_tab9, plot_tab9
 from eqco.runtime.records import Record
 
 __all__ = ["EXHIBITS", "PLOTS"]
@@ -64,5 +64,12 @@ EXHIBITS: dict[str, Exhibit] = {
         shows="A short training on CIFAR-10 with the light encoder: is anything learned?",
         charts=charts_pretraining,
         finding=finding_pretraining,
+    ),
+    "tab9": Exhibit(
+        shows=(
+            "A detector fine-tuned from random and from pre-trained weights, all else equal. One "
+            "pre-training is shared by the seeds: the spread is that of the fine-tuning."
+        ),
+        finding=finding_tab9,
     ),
 }

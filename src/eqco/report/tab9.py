@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from eqco.experiments.tab9 import RANDOM, compare
+from eqco.experiments.tab9 import RANDOM, compare, gain
 from eqco.report.style import COLOURS, INK, panels, save
 from eqco.runtime.records import Record
 
-__all__ = ["plot_tab9"]
+__all__ = ["finding_tab9", "plot_tab9"]
 
 SHADES = {RANDOM: "#8a8a8a", "supervised": "#bbbbbb", "MoCo v2": COLOURS["infonce"]}
 
@@ -44,3 +44,17 @@ def plot_tab9(records: Sequence[Record], path: Path) -> Path:
         color="#888888",
     )
     return save(figure, path)
+
+
+def finding_tab9(records: Sequence[Record]) -> str:
+    """What pre-trained weights added to AP, seed by seed."""
+    told = []
+    for cell in gain(compare(records)):
+        if cell.column == "AP":
+            seeds = ", ".join(f"{value:+.1f}" for value in cell.values)
+            several = "s" * (len(cell.values) > 1)
+            told.append(
+                f"AP, {cell.row}: {cell.mean:+.1f} points on {records[0].recipe['data']} "
+                f"(seed{several}: {seeds})."
+            )
+    return " ".join(told)
