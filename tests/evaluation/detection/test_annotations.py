@@ -239,14 +239,23 @@ def test_every_epoch_shows_each_image_once_in_an_order_of_its_own(coco):
     assert len({tuple(epoch) for epoch in epochs}) > 1
 
 
-def test_batches_can_be_had_from_any_step(coco):
-    batches = TrainingBatches(
-        open_annotated(coco(lambda content: None), "train"), num_images=2, seed=3
-    )
-    whole, later = list(batches.iterate(0, 4)), list(batches.iterate(2, 4))
+@pytest.mark.parametrize("workers", [0, 1])
+def test_batches_can_be_had_from_any_step_with_and_without_workers(coco, workers):
+    images = open_annotated(coco(lambda content: None), "train")
+    whole = list(TrainingBatches(images, num_images=2, seed=3).iterate(0, 4))
+    later = list(TrainingBatches(images, num_images=2, seed=3, workers=workers).iterate(2, 4))
     for one, other in zip(whole[2:], later, strict=True):
         assert_close(one.images, other.images)
         assert_close(one.targets, other.targets)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_image_that_cannot_be_read_is_named(coco, workers):
+    images = open_annotated(coco(with_boxes()), "train")
+    images.files[2].write_bytes(b"no image")
+    batches = TrainingBatches(images, num_images=4, seed=3, workers=workers)
+    with pytest.raises(InputError, match=r"0002\.png cannot be read"):
+        list(batches.iterate(0, 1))
 
 
 def test_more_images_in_a_step_than_there_are_are_refused(coco):

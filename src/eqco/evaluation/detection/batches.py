@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from eqco.data.decoding import decode
+from eqco.data.decoding import UnreadableImageError, decode
 from eqco.evaluation.detection.annotations import AnnotatedImages
 from eqco.runtime import processes
 from eqco.runtime.errors import InputError
@@ -63,36 +64,48 @@ class TrainingBatches:
     def numbers(self, step: int) -> list[tuple[int, bool]]:
         """The images of one step, of all processes, each with whether it is mirrored."""
         epoch, place = divmod(step, self.steps_per_epoch)
-        drawn = generator_for("detection order", self.seed, epoch)
-        order = torch.randperm(len(self.images), generator=drawn)
-        chosen = order[place * self.num_images : (place + 1) * self.num_images].tolist()
+        first = place * self.num_images
+        chosen = order_of(len(self.images), self.seed, epoch)[first : first + self.num_images]
         mirrored = generator_for("detection flips", self.seed, step)
         flips = torch.rand(self.num_images, generator=mirrored) < 0.5
-        return list(zip(chosen, flips.tolist(), strict=True))
+        return list(zip(chosen.tolist(), flips.tolist(), strict=True))
 
     def iterate(self, start: int, stop: int) -> Iterator[Batch]:
         """This process's share of the batches of these steps."""
-        share = processes.own_rows(self.num_images)
-        steps = [self.numbers(step)[share] for step in range(start, stop)]
-        loader: DataLoader[Batch] = DataLoader(
-            _Steps(self.images, steps),
+        loader: DataLoader[Batch | InputError] = DataLoader(
+            _Steps(self, range(start, stop), processes.own_rows(self.num_images)),
             batch_size=None,
             num_workers=self.workers,
-            generator=torch.Generator().manual_seed(0),  # the global one is not moved
+            generator=torch.Generator(),  # else the torch-wide one is drawn from
         )
-        yield from loader
+        for batch in loader:
+            if isinstance(batch, InputError):
+                raise batch
+            yield batch
 
 
-class _Steps(Dataset[Batch]):
-    def __init__(self, images: AnnotatedImages, steps: list[list[tuple[int, bool]]]) -> None:
-        self.images, self.steps = images, steps
+class _Steps(Dataset[Batch | InputError]):
+    """The batches of these steps; a refusal is passed on as a value, whole from any worker."""
+
+    def __init__(self, batches: TrainingBatches, steps: range, share: slice) -> None:
+        self.batches, self.steps, self.share = batches, steps, share
 
     def __len__(self) -> int:
         return len(self.steps)
 
-    def __getitem__(self, place: int) -> Batch:
-        examples = [example(self.images, *drawn) for drawn in self.steps[place]]
+    def __getitem__(self, place: int) -> Batch | InputError:
+        drawn = self.batches.numbers(self.steps[place])[self.share]
+        try:
+            examples = [example(self.batches.images, *each) for each in drawn]
+        except InputError as error:
+            return error
         return Batch([image for image, _ in examples], [target for _, target in examples])
+
+
+@lru_cache(maxsize=2)
+def order_of(count: int, seed: int, epoch: int) -> Tensor:
+    """The order of all images in one epoch."""
+    return torch.randperm(count, generator=generator_for("detection order", seed, epoch))
 
 
 def example(
@@ -112,7 +125,13 @@ def example(
 
 def read_image(images: AnnotatedImages, number: int) -> Tensor:
     """One image, (3, H, W), from 0 to 1; its size must be what its annotation says."""
-    picture = decode(images.files[number])
+    try:
+        picture = decode(images.files[number])
+    except UnreadableImageError as error:
+        raise InputError(
+            f"{error.name} cannot be read: {error.reason}. Restore it, or remove the image from "
+            f"the annotations."
+        ) from error
     height, width = images.sizes[number]
     if (picture.height, picture.width) != (height, width):
         raise InputError(
