@@ -10,10 +10,10 @@ import pytest
 from eqco.cli.main import main
 from eqco.experiments.catalog import EXPERIMENTS, find_experiment
 from eqco.experiments.experiment import Comparison, reproduce
-from eqco.report.charts import charts_of_cells
 from eqco.report.markup import comparison_html
 from eqco.report.page import page, write_page
 from eqco.report.palette import colours
+from eqco.report.table_charts import Measured, charts_of_cells
 from eqco.runtime.records import read_records
 
 ROOT = Path(__file__).parents[2]
@@ -83,7 +83,7 @@ CELLS = [
 
 
 def test_numbers_of_another_setting_get_axes_of_their_own():
-    charts = charts_of_cells(CELLS, same_quantity=False)
+    charts = charts_of_cells(CELLS, Measured(ours="probe, %", paper="ImageNet, %"))
     assert [c.title for c in charts] == [
         "MoCo: ours",
         "MoCo: paper",
@@ -91,7 +91,8 @@ def test_numbers_of_another_setting_get_axes_of_their_own():
         "SimCLR: paper",
     ]
     for chart in charts:
-        assert len({series.published for series in chart.series}) == 1
+        (published,) = {series.published for series in chart.series}
+        assert chart.y_label == ("ImageNet, %" if published else "probe, %")
     (first, *_) = charts
     assert [series.name for series in first.series] == ["InfoNCE", "EqCo, α=256"]
     assert [series.colour for series in first.series] == ["infonce", "eqco"]
@@ -99,9 +100,17 @@ def test_numbers_of_another_setting_get_axes_of_their_own():
     assert (first.series[0].low, first.series[0].high) == ([1.0, 4.0], [2.0, 8.0])
 
 
+def test_all_axes_are_as_long_and_those_of_one_quantity_are_the_same():
+    charts = charts_of_cells(CELLS, Measured(ours="probe, %", paper="ImageNet, %"))
+    assert {chart.y_label: chart.covers for chart in charts} == {
+        "probe, %": (1.0, 8.0),
+        "ImageNet, %": (57.0, 64.0),  # 60.5 ± 3.5
+    }
+
+
 def test_columns_without_numbers_become_bars():
     cells = [Comparison(row="SiMo", column=name, values=(1.0,)) for name in ("shuffling", "sync")]
-    (chart,) = charts_of_cells(cells, same_quantity=True)
+    (chart,) = charts_of_cells(cells, Measured(same=True))
     assert chart.categories == ["shuffling", "sync"]
     assert [series.look for series in chart.series] == ["bars"]
 

@@ -36,7 +36,7 @@ def browser():
                 "no browser to look at the page with: install Debian's chromium, or run "
                 "`playwright install chromium`"
             )
-        opened = playwright.chromium.launch(executable_path=found)
+        opened = playwright.chromium.launch(executable_path=found, timeout=180_000)
         yield opened
         opened.close()
 
@@ -53,6 +53,7 @@ def visit(browser):
 
     def open_page(path, *, width=1200, height=900, **options):
         context = browser.new_context(viewport={"width": width, "height": height}, **options)
+        context.set_default_timeout(180_000)  # ms: a busy machine is no failure
         contexts.append(context)
         page = context.new_page()
         page.on("console", lambda message: complaints.append(message.text))

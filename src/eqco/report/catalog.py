@@ -3,40 +3,91 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from eqco.report.drawing import picture_of
 from eqco.report.exhibit import Exhibit
-from eqco.report.grids import plot_grid, plot_information, plot_norms
+from eqco.report.grids import (
+    accuracy_bars,
+    accuracy_charts,
+    accuracy_extremes,
+    charts_fig1,
+    charts_fig2,
+    charts_study_length,
+    finding_fig2,
+    finding_small_batch,
+    finding_study_length,
+    steps_between,
+)
 from eqco.report.pretraining import charts_pretraining, finding_pretraining, plot_pretraining
 from eqco.report.study_bound import charts_study_bound, finding_study_bound, plot_study_bound
 from eqco.report.tab5 import charts_tab5, finding_tab5, plot_tab5
-from eqco.report.tab9 import finding_tab9, plot_tab9
+from eqco.report.tab9 import charts_tab9, finding_tab9, plot_tab9
 from eqco.runtime.records import Record
 
 __all__ = ["EXHIBITS", "PLOTS"]
 
-# pictures as files, by `eqco reproduce`
-PLOTS: dict[str, Callable[[Sequence[Record], Path], Path]] = {
-    "tab5": plot_tab5,
-    "tab9": plot_tab9,
-    "study-bound": plot_study_bound,
-    "demo": plot_pretraining,
-    "cifar10-simo": plot_pretraining,
-    "fig1": plot_information,
-    "fig2": plot_norms,
-    "fig3": plot_grid,
-    "fig4": plot_grid,
-    "tab1": plot_grid,
-    "tab2": plot_grid,
-    "tab3": plot_grid,
-    "tab4": plot_grid,
-    "tab6": plot_grid,
-    "tab7": plot_grid,
-    "tab8": plot_grid,
-    "study-small-batch": plot_grid,
-    "study-length": plot_grid,
-}
-
 # on the page of `eqco report`; what has no line here is shown by its table
 EXHIBITS: dict[str, Exhibit] = {
+    "fig1": Exhibit(
+        shows=(
+            "f̂, the loss read as information, while MoCo v2 trains with memories of "
+            "different size. Under InfoNCE it should end higher the more negatives there "
+            "are; under EqCo, with α the largest memory, at about the same value. With α "
+            "above K it is an estimate."
+        ),
+        charts=charts_fig1,
+        finding=steps_between("f̂ at the end of training", "nats"),
+    ),
+    "fig2": Exhibit(
+        shows=(
+            "One MoCo v2 is trained without EqCo and looked at after each quarter: queries "
+            "meet K of the keys in its memory, and both losses are asked for their "
+            "gradient. Under InfoNCE its norm should depend on K, under EqCo hardly."
+        ),
+        charts=charts_fig2,
+        finding=finding_fig2,
+    ),
+    "fig3": Exhibit(
+        shows=(
+            "Accuracy with fewer and fewer negatives. In the paper EqCo keeps most of what "
+            "InfoNCE loses, except with a memory of 16 keys and less."
+        ),
+        charts=accuracy_charts,
+        finding=steps_between("Accuracy", "points"),
+    ),
+    "fig4": Exhibit(
+        shows=(
+            "SiMo draws its K negatives from the keys of the batch. In the paper its "
+            "accuracy drops when K is very small, and with EqCo stays almost steady."
+        ),
+        charts=accuracy_charts,
+        finding=steps_between("The accuracy of SiMo", "points"),
+    ),
+    "tab1": Exhibit(
+        shows="More queries per batch, the learning rate by the linear rule: accuracy should stay.",
+        charts=accuracy_charts,
+        finding=accuracy_extremes,
+    ),
+    "tab2": Exhibit(
+        shows="The frameworks side by side, each by its recipe and for the same number of epochs.",
+        charts=accuracy_bars,
+        finding=accuracy_extremes,
+    ),
+    "tab3": Exhibit(
+        shows=(
+            "SiMo with all negatives of the batch, imitating more and more of them: a small "
+            "gain in the paper."
+        ),
+        charts=accuracy_charts,
+        finding=accuracy_extremes,
+    ),
+    "tab4": Exhibit(
+        shows=(
+            "Plain MoCo v2 with memories of different size: at its temperature of 0.2, K "
+            "matters little in the paper."
+        ),
+        charts=accuracy_charts,
+        finding=accuracy_extremes,
+    ),
     "tab5": Exhibit(
         shows=(
             "Two Gaussians share a known amount of information. A critic is trained by each loss "
@@ -45,6 +96,52 @@ EXHIBITS: dict[str, Exhibit] = {
         ),
         charts=charts_tab5,
         finding=finding_tab5,
+    ),
+    "tab6": Exhibit(
+        shows=(
+            "SiMo with a key encoder that follows slowly, and with one that is the query "
+            "encoder itself."
+        ),
+        charts=accuracy_bars,
+        finding=accuracy_extremes,
+    ),
+    "tab7": Exhibit(
+        shows=(
+            "SiMo with batch norm over an eighth of the batch and keys shuffled, and over "
+            "all of it."
+        ),
+        charts=accuracy_bars,
+        finding=accuracy_extremes,
+    ),
+    "tab8": Exhibit(
+        shows="SiMo on networks with more channels.",
+        charts=accuracy_charts,
+        finding=accuracy_extremes,
+    ),
+    "tab9": Exhibit(
+        shows=(
+            "A detector fine-tuned from random and from pre-trained weights, all else equal. One "
+            "pre-training is shared by the seeds: the spread is that of the fine-tuning."
+        ),
+        charts=charts_tab9,
+        finding=finding_tab9,
+    ),
+    "study-small-batch": Exhibit(
+        shows=(
+            "What should someone do whose memory holds 16 images? Three losses, with the negatives "
+            "of the batch alone, and with a short queue that fills them up to those of the largest "
+            "batch. The learning rate follows N."
+        ),
+        charts=accuracy_charts,
+        finding=finding_small_batch,
+    ),
+    "study-length": Exhibit(
+        shows=(
+            "Few negatives are noisier, which longer training may average out: does their cost go "
+            "away, and sooner with EqCo?"
+        ),
+        charts=charts_study_length,
+        finding=finding_study_length,
     ),
     "study-bound": Exhibit(
         shows=(
@@ -65,11 +162,14 @@ EXHIBITS: dict[str, Exhibit] = {
         charts=charts_pretraining,
         finding=finding_pretraining,
     ),
-    "tab9": Exhibit(
-        shows=(
-            "A detector fine-tuned from random and from pre-trained weights, all else equal. One "
-            "pre-training is shared by the seeds: the spread is that of the fine-tuning."
-        ),
-        finding=finding_tab9,
-    ),
+}
+
+# pictures as files, by `eqco reproduce`
+PLOTS: dict[str, Callable[[Sequence[Record], Path], Path]] = {
+    **{name: picture_of(exhibit.charts) for name, exhibit in EXHIBITS.items()},
+    "tab5": plot_tab5,
+    "tab9": plot_tab9,
+    "study-bound": plot_study_bound,
+    "demo": plot_pretraining,
+    "cifar10-simo": plot_pretraining,
 }

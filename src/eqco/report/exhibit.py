@@ -15,10 +15,10 @@ class Exhibit:
 
     Args:
         shows: what it is about and how to read it, in a sentence or two.
-        charts: from records of one profile; if None, charts of the experiment's table.
+        charts: from records of one profile.
         finding: one sentence that says what these records say and no more, or nothing.
     """
 
-    shows: str = ""
-    charts: Callable[[Sequence[Record]], list[Chart]] | None = None
+    shows: str
+    charts: Callable[[Sequence[Record]], list[Chart]]
     finding: Callable[[Sequence[Record]], str] = lambda records: ""

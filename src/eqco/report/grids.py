@@ -1,145 +1,271 @@
-"""Tables of trainings as pictures: accuracy against K, f̂ during training, gradient norms."""
+"""Tables of trainings on the page: accuracy against K, N, α or the length, and what they say."""
 
-import re
-from collections.abc import Sequence
-from pathlib import Path
-
-import matplotlib
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from statistics import fmean
 
 from eqco.experiments.catalog import find_experiment
 from eqco.experiments.experiment import Comparison
-from eqco.experiments.fig2 import LOSSES
-from eqco.report.style import COLOURS, INK, panels, save
+from eqco.experiments.grid import TITLES
+from eqco.report.charts import Chart, Series
+from eqco.report.style import SHADES
+from eqco.report.table_charts import (
+    Measured,
+    bars_of_cells,
+    charts_of_cells,
+    families,
+    numbered,
+    own_name,
+    series_of_cells,
+    share_scale,
+)
 from eqco.runtime.records import Record
 
-__all__ = ["plot_grid", "plot_information", "plot_norms"]
+__all__ = [
+    "accuracy_bars",
+    "accuracy_charts",
+    "accuracy_extremes",
+    "charts_fig1",
+    "charts_fig2",
+    "charts_study_length",
+    "finding_fig2",
+    "finding_small_batch",
+    "finding_study_length",
+    "steps_between",
+]
 
-SHADES = matplotlib.color_sequences["tab10"]
-
-
-def plot_grid(records: Sequence[Record], path: Path) -> Path:
-    """The main table: one line for each row, columns along the axis, whiskers over seeds."""
-    experiment = find_experiment(records[0].experiment)
-    cells = experiment.compare(records)
-    columns = in_order({cell.column for cell in cells}, [cell.column for cell in cells])
-    figure, (panel,) = panels(1, width=6.0, height=3.6)
-    rows = list(dict.fromkeys(cell.row for cell in cells))
-    for number, row in enumerate(rows):
-        own = sorted(
-            (cell for cell in cells if cell.row == row), key=lambda cell: columns.index(cell.column)
-        )
-        beside = 0.04 * (number - (len(rows) - 1) / 2)  # so that whiskers do not hide each other
-        draw_row(panel, own, columns, beside, SHADES[number % len(SHADES)])
-    panel.set_xticks(range(len(columns)), columns, fontsize=8)
-    panel.set_xlim(-0.4, len(columns) - 0.6)
-    panel.set_ylabel("accuracy, %", fontsize=9, color=INK)
-    figure.legend(loc="outside right center", fontsize=8, frameon=False)
-    sign(figure, records)
-    return save(figure, path)
+IMAGENET = "ImageNet top-1, %"
 
 
-def in_order(columns: set[str], listed: Sequence[str]) -> list[str]:
-    """Columns by the number they have, or as they are listed where one has none.
-
-    >>> in_order({"K=16", "K=4"}, ["K=16", "K=4"]), in_order({"Sync BN"}, ["Sync BN"])
-    (['K=4', 'K=16'], ['Sync BN'])
-    """
-    numbers = {column: re.search(r"[\d.]+", column) for column in columns}
-    if all(numbers.values()):
-        return sorted(columns, key=lambda column: float(numbers[column][0]))  # type: ignore[index]
-    return list(dict.fromkeys(listed))
+def table_of(records: Sequence[Record]) -> list[Comparison]:
+    """The first table of the experiment that the records belong to."""
+    return find_experiment(records[0].experiment).compare(records)
 
 
-def draw_row(
-    panel: Axes,
-    cells: Sequence[Comparison],
-    columns: Sequence[str],
-    beside: float,
-    colour: object,
-) -> None:
-    """One row; hollow marks are the paper's, where they were measured in the same setting."""
-    places = [columns.index(cell.column) + beside for cell in cells]
-    means = [cell.mean for cell in cells]
-    reach = [
-        [cell.mean - min(cell.values) for cell in cells],
-        [max(cell.values) - cell.mean for cell in cells],
-    ]
-    panel.errorbar(
-        places,
-        means,
-        yerr=reach,
-        fmt="o-",
-        color=colour,
-        markersize=4,
-        capsize=3,
-        label=cells[0].row,
-    )
-    theirs = [
-        (place, cell.published)
-        for place, cell in zip(places, cells, strict=True)
-        if cell.published is not None and cell.comparable
-    ]
-    if theirs:
-        panel.plot(*zip(*theirs, strict=True), "o", mfc="none", mec=colour, markersize=9)
+def measured(records: Sequence[Record]) -> Measured:
+    """Accuracy by the protocol of the profile; the paper's is on ImageNet."""
+    accuracy = records[0].recipe["accuracy"]
+    return Measured(ours=TITLES[accuracy], paper=IMAGENET, same=accuracy == "linear")
 
 
-def plot_information(records: Sequence[Record], path: Path) -> Path:
-    """Figure 1: f̂ against the step, InfoNCE and EqCo side by side, one colour for each K."""
-    figure, axes = panels(2, width=3.7, height=3.4, sharey=True)
-    counts = sorted({record.recipe["training"]["negatives"]["count"] for record in records})
-    shades = matplotlib.colormaps["viridis"].resampled(len(counts) + 1)
+def accuracy_charts(records: Sequence[Record]) -> list[Chart]:
+    """Accuracy against what the columns count, a chart for each framework or source."""
+    return charts_of_cells(table_of(records), measured(records))
+
+
+def accuracy_bars(records: Sequence[Record]) -> list[Chart]:
+    """Accuracy as bars, where the rows are different things."""
+    return bars_of_cells(table_of(records), measured(records))
+
+
+def charts_fig1(records: Sequence[Record]) -> list[Chart]:
+    """f̂ during training: a chart for each loss, a line for each K; the band spans the seeds."""
+    groups: dict[str, dict[int, list[Record]]] = {}
     for record in records:
-        settings = record.recipe["training"]
-        count, alpha = settings["negatives"]["count"], settings["objective"]["alpha"]
-        steps, values = zip(*record.curves["information"], strict=True)
-        # EqCo at α = K is InfoNCE: the largest memory belongs to both sides
-        sides = axes if count == counts[-1] else [axes[alpha is not None]]
-        for panel in sides:
-            panel.plot(steps, values, color=shades(counts.index(count)), linewidth=1.3, alpha=0.8)
-    for panel, title in zip(axes, ("InfoNCE", f"EqCo, α = {counts[-1]}"), strict=True):
-        panel.set_title(title, fontsize=10, color=INK)
-        panel.set_xlabel("step", fontsize=9, color=INK)
-    axes[0].set_ylabel("f̂, nats", fontsize=9, color=INK)
-    for number, count in enumerate(counts):
-        axes[1].plot([], [], color=shades(number), label=f"K = {count}")
-    figure.legend(loc="outside right center", fontsize=8, frameon=False)
-    sign(figure, records)
-    return save(figure, path)
+        alpha = record.recipe["training"]["objective"]["alpha"]
+        loss = "InfoNCE" if alpha is None else f"EqCo, α={alpha:g}"
+        count = record.curves["num_negatives"]
+        groups.setdefault(loss, {}).setdefault(count, []).append(record)
+    largest = max(groups.get("InfoNCE", {0: []}))
+    for loss, by_count in groups.items():
+        if loss != "InfoNCE":  # at K = α the two are one run
+            by_count.setdefault(largest, groups["InfoNCE"][largest])
+    counts = sorted({count for by_count in groups.values() for count in by_count})
+    charts = [
+        Chart(
+            title=f"{loss}: {'a bound' if loss == 'InfoNCE' else 'an estimate where α > K'}",
+            x_label="step",
+            y_label="f̂, nats",
+            series=[
+                averaged(f"K = {count}", by_count[count], SHADES[2 * counts.index(count) + 1])
+                for count in sorted(by_count)
+            ],
+        )
+        for loss, by_count in sorted(groups.items(), reverse=True)
+    ]
+    return share_scale(charts)
 
 
-def plot_norms(records: Sequence[Record], path: Path) -> Path:
-    """Figure 2: mean ‖dL/dq‖ with ±2σ over queries against K, a panel for each moment."""
-    record = min(records, key=lambda record: record.seed)
-    names = [name for name in record.curves if name.split()[0][0].isdigit()]
-    shares = sorted({name.split()[0] for name in names}, key=float)
-    figure, axes = panels(len(shares), width=2.6, height=3.4, sharey=True)
-    epochs = record.recipe["training"]["training"]["epochs"]
-    for panel, share in zip(axes, shares, strict=True):
-        for loss, label in LOSSES.items():
-            counts, means, deviations = zip(*record.curves[f"{share} {loss}"], strict=True)
-            low = [mean - 2 * sigma for mean, sigma in zip(means, deviations, strict=True)]
-            high = [mean + 2 * sigma for mean, sigma in zip(means, deviations, strict=True)]
-            panel.fill_between(counts, low, high, color=COLOURS[loss], alpha=0.15, linewidth=0)
-            panel.plot(counts, means, "o-", color=COLOURS[loss], markersize=3.5, label=label)
-        panel.set_xscale("log", base=4)
-        panel.set_xticks(counts, [str(count) for count in counts], rotation=45)
-        panel.minorticks_off()
-        panel.set_xlabel("K", fontsize=9, color=INK)
-        panel.set_title(f"after {float(share) * epochs:g} epochs", fontsize=10, color=INK)
-    axes[0].set_ylabel("‖dL/dq‖, mean ± 2σ", fontsize=9, color=INK)
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=2, fontsize=8, frameon=False)
-    sign(figure, [record])
-    return save(figure, path)
-
-
-def sign(figure: Figure, records: Sequence[Record]) -> None:
-    """Data, profile and seeds, in small letters below the picture."""
-    seeds = sorted({record.seed for record in records})
-    text = (
-        f"{records[0].recipe['data']}, profile {records[0].profile}, "
-        f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
+def averaged(name: str, records: Sequence[Record], colour: str) -> Series:
+    """The mean over seeds of f̂ at each step, with the range."""
+    by_step: dict[float, list[float]] = {}
+    for record in records:
+        for step, value in record.curves["information"]:
+            by_step.setdefault(step, []).append(value)
+    common = {step: found for step, found in by_step.items() if len(found) == len(records)}
+    several = len(records) > 1
+    return Series(
+        name=name,
+        points=[(step, fmean(found)) for step, found in common.items()],
+        low=[min(found) for found in common.values()] if several else (),
+        high=[max(found) for found in common.values()] if several else (),
+        colour=colour,
     )
-    figure.text(0.995, 0.005, text, ha="right", fontsize=7, color="#888888")
+
+
+def charts_fig2(records: Sequence[Record]) -> list[Chart]:
+    """Mean gradient norm against K with ±2σ over queries, a chart for each moment."""
+    experiment = find_experiment(records[0].experiment)
+    means = experiment.compare(records)
+    (deviations,) = experiment.further(records).values()
+    moments: dict[str, list[tuple[Comparison, Comparison]]] = {}
+    for mean, deviation in zip(means, deviations, strict=True):
+        moments.setdefault(mean.row.split(", ")[1], []).append((mean, deviation))
+    counted, places = numbered(list(dict.fromkeys(cell.column for cell in means)))
+    charts = []
+    for moment, pairs in moments.items():
+        series = []
+        for loss, colour in (("InfoNCE", "infonce"), ("EqCo", "eqco")):
+            here = [(m, d) for m, d in pairs if m.row.startswith(loss)]
+            series.append(
+                Series(
+                    name=f"{loss}, mean ± 2σ over queries",
+                    points=[(places[m.column], m.mean) for m, _ in here],
+                    low=[m.mean - 2 * d.mean for m, d in here],
+                    high=[m.mean + 2 * d.mean for m, d in here],
+                    colour=colour,
+                )
+            )
+        charts.append(
+            Chart(
+                title=moment,
+                x_label=counted,
+                y_label="‖dL/dq‖",
+                series=series,
+                log_x=True,
+                ticks=list(places.values()),
+            )
+        )
+    return share_scale(charts)
+
+
+def charts_study_length(records: Sequence[Record]) -> list[Chart]:
+    """Accuracy against the length of training, few negatives dashed; and what they cost."""
+    cells = table_of(records)
+    counted, places = numbered(list(dict.fromkeys(cell.column for cell in cells)))
+    gap = next(iter(find_experiment("study-length").further(records).values()))
+    charts = []
+    for title, label, table in (
+        ("Accuracy", measured(records).ours, cells),
+        ("What few negatives cost", "points, K = 4 less all", gap),
+    ):
+        series = []
+        for row in dict.fromkeys(cell.row for cell in table):
+            here = [cell for cell in table if cell.row == row]
+            colour = "infonce" if row.startswith("InfoNCE") else "eqco"
+            name = row if table is cells else row.rpartition(", ")[0]
+            (ours,) = series_of_cells(name, here, [places[c.column] for c in here], colour=colour)
+            series.append(replace(ours, look="dashed" if name.endswith("K=4") else "line"))
+        charts.append(
+            Chart(
+                title=title,
+                x_label=counted,
+                y_label=label,
+                series=series,
+                log_x=True,
+                ticks=list(places.values()),
+            )
+        )
+    return charts
+
+
+def noise(cells: Sequence[Comparison]) -> str:
+    """How far seeds of one setting lie apart: what a difference must exceed."""
+    spreads = [cell.spread for cell in cells if len(cell.values) > 1]
+    return f"; seeds of one setting lie up to {max(spreads):.1f} apart" if spreads else ""
+
+
+def steps_between(quantity: str, unit: str) -> Callable[[Sequence[Record]], str]:
+    """A finding: how much a quantity changes from the largest to the smallest column."""
+
+    def finding(records: Sequence[Record]) -> str:
+        cells = table_of(records)
+        counted, places = numbered(list(dict.fromkeys(cell.column for cell in cells)))
+        if not counted:
+            return ""
+        parts = []
+        for family, rows in families(list(dict.fromkeys(cell.row for cell in cells))).items():
+            table = {
+                row: {places[cell.column]: cell.mean for cell in cells if cell.row == row}
+                for row in rows
+            }
+            counts = [count for means in table.values() for count in means]
+            few, many = min(counts), max(counts)
+            said = [
+                f"{signed(means[few] - means[many])} with {own_name(row, family)}"
+                for row, means in table.items()
+                if few in means and many in means and few < many
+            ]
+            if said:
+                where = f"from {counted} = {many:g} to {few:g} by {', '.join(said)}"
+                parts.append(f"for {family} {where}" if family else where)
+        if not parts:
+            return ""
+        data = records[0].recipe["data"]
+        return f"{quantity} on {data} changes {'; '.join(parts)} ({unit}{noise(cells)})."
+
+    return finding
+
+
+def signed(value: float) -> str:
+    """A change with its sign; none for what rounds to nothing.
+
+    >>> signed(-1.26), signed(0.04), signed(2.0)
+    ('−1.3', '0.0', '+2.0')
+    """
+    rounded = round(value, 1)
+    return f"{rounded:+.1f}".replace("-", "−") if rounded else "0.0"
+
+
+def accuracy_extremes(records: Sequence[Record]) -> str:
+    """A finding: the highest and the lowest accuracy of the table."""
+    cells = table_of(records)
+    if len(cells) < 2:
+        return ""
+    low, high = (edge(cells, key=lambda cell: cell.mean) for edge in (min, max))
+    names = [f"{cell.row}, {cell.column}" for cell in (high, low)]
+    return (
+        f"The highest accuracy is {high.mean:.1f} % ({names[0]}), the lowest {low.mean:.1f} % "
+        f"({names[1]}){noise(cells)}."
+    )
+
+
+def finding_fig2(records: Sequence[Record]) -> str:
+    """How much the gradient norm depends on K at the end of training."""
+    cells = table_of(records)
+    last = cells[-1].row.split(", ")[1]
+    factors = []
+    for loss in ("InfoNCE", "EqCo"):
+        means = [cell.mean for cell in cells if cell.row == f"{loss}, {last}"]
+        factors.append(f"a factor of {max(means) / min(means):.2f} with {loss}")
+    return f"The mean ‖dL/dq‖ {last} varies over K by {' and '.join(factors)}."
+
+
+def finding_small_batch(records: Sequence[Record]) -> str:
+    """What is best for the smallest batch."""
+    cells = table_of(records)
+    _, places = numbered(list(dict.fromkeys(cell.column for cell in cells)))
+    if not places:
+        return ""
+    few, many = (edge(places, key=lambda name: places[name]) for edge in (min, max))
+    found = {(cell.row, cell.column): cell.mean for cell in cells}
+    plain = [found.get(("batch: InfoNCE", column)) for column in (few, many)]
+    if plain[0] is None or plain[1] is None:
+        return ""
+    best = max((value, row) for (row, column), value in found.items() if column == few)
+    return (
+        f"With {few} the best is {best[1]} at {best[0]:.1f} %; InfoNCE on the batch alone reaches "
+        f"{plain[0]:.1f} %, and {plain[1]:.1f} % with {many}{noise(cells)}."
+    )
+
+
+def finding_study_length(records: Sequence[Record]) -> str:
+    """What few negatives cost after each length."""
+    gap = next(iter(find_experiment("study-length").further(records).values()))
+    said = []
+    for row in dict.fromkeys(cell.row for cell in gap):
+        here = [f"{signed(cell.mean)} after {cell.column}" for cell in gap if cell.row == row]
+        said.append(f"{', '.join(here)} with {row.rpartition(', ')[0]}")
+    return (
+        f"Few negatives instead of all change accuracy by {'; '.join(said)} (points{noise(gap)})."
+    )

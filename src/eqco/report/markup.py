@@ -1,12 +1,14 @@
 """Pieces of HTML. Every text that comes from a record passes through `escape` here."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 from urllib.parse import quote
 
 from eqco.experiments.experiment import Comparison
+from eqco.report.table_charts import in_order
 from eqco.report.tables import worth_words
 
 __all__ = ["command", "comparison_html", "data_script", "link", "table_html"]
@@ -36,17 +38,27 @@ def command(text: str) -> str:
     return f'<p class="command"><code>{escape(text)}</code></p>'
 
 
-def table_html(header: Sequence[str], lines: Sequence[Sequence[str]], *, caption: str = "") -> str:
+def table_html(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     """A plain table; the first column names its rows."""
-    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in header)
+    head = f'<th scope="col" class="corner">{escape(header[0])}</th>'
+    head += "".join(f'<th scope="col">{escape(name)}</th>' for name in header[1:])
     body = "".join(
         f'<tr><th scope="row">{escape(line[0])}</th>'
-        + "".join(f"<td>{escape(text)}</td>" for text in line[1:])
+        + "".join(f"<td>{unbroken(text)}</td>" for text in line[1:])
         + "</tr>"
         for line in lines
     )
     pairs = any(", " in text for line in lines for text in line[1:])  # may be broken in two
     return framed(f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>", "pairs" if pairs else "")
+
+
+def unbroken(text: str) -> str:
+    """Numbers stay with their units where a line must be broken.
+
+    >>> unbroken("4.5 ms, 2 MB").replace("\u00a0", "~")
+    '4.5~ms, 2~MB'
+    """
+    return re.sub(r"(?<=\d) (?=\w)", "\u00a0", escape(text))
 
 
 def framed(inside: str, kind: str = "") -> str:
@@ -57,14 +69,17 @@ def framed(inside: str, kind: str = "") -> str:
 
 def comparison_html(cells: Sequence[Comparison], *, caption: str = "") -> str:
     """Our numbers, and in columns of their own the paper's."""
-    columns = list(dict.fromkeys(cell.column for cell in cells))
+    columns = in_order([cell.column for cell in cells])
     rows = list(dict.fromkeys(cell.row for cell in cells))
     found = {(cell.row, cell.column): cell for cell in cells}
     printed = {cell.column for cell in cells if cell.published is not None}
     labelled = any(cell.kind for cell in cells)
     places = max(decimals(cell.published) for cell in cells)
+    usual = max(len(cell.values) for cell in cells)
     deep = ' rowspan="2"' if printed else ""
-    first = [f'<th{deep} class="corner"></th>'] + [f'<th scope="col"{deep}>f̂ is</th>'] * labelled
+    first = [f'<th{deep} class="corner"></th>'] + [
+        f'<th scope="col"{deep} class="word">f̂ is</th>'
+    ] * labelled
     second = []
     for column in columns:
         if column in printed:
@@ -80,7 +95,7 @@ def comparison_html(cells: Sequence[Comparison], *, caption: str = "") -> str:
         if labelled:
             body += f'<td class="word">{escape(worth_words(here))}</td>'
         for column, cell in zip(columns, here, strict=True):
-            body += f"<td>{ours_html(cell)}</td>"
+            body += f"<td>{ours_html(cell, usual)}</td>"
             if column in printed:
                 body += f'<td class="paper">{printed_number(cell, places)}</td>'
         body += "</tr>"
@@ -105,15 +120,18 @@ def decimals(number: float | None) -> int:
     return len(text.partition(".")[2])
 
 
-def ours_html(cell: Comparison | None) -> str:
-    """Our mean, half the spread over seeds, and how many seeds there were.
+def ours_html(cell: Comparison | None, usual: int) -> str:
+    """Our mean, half the spread over seeds, and their number where it is not the usual one.
 
-    >>> ours_html(Comparison(row="", column="", values=(1.70, 1.72)))
-    '1.71 <span class="small">±0.01</span>'
+    >>> ours_html(Comparison(row="", column="", values=(1.70, 1.72)), usual=3)
+    '1.71 <span class="small">±0.01 × 2</span>'
     """
     if cell is None:
         return "–"
     text = f"{cell.mean:.2f}" if abs(cell.mean) < 100 else f"{cell.mean:.0f}"
-    if len(cell.values) == 1:
-        return text
-    return f'{text} <span class="small">±{cell.spread / 2:.2f}</span>'
+    text = text.replace("-", "−")
+    notes = [f"±{cell.spread / 2:.2f}"] if len(cell.values) > 1 else []
+    if cell.interval is not None:
+        notes.append(f"[{cell.interval[0]:.1f}, {cell.interval[1]:.1f}]")
+    notes += [f"× {len(cell.values)}"] if len(cell.values) != usual else []
+    return f'{text} <span class="small">{" ".join(notes)}</span>' if notes else text

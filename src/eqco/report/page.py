@@ -6,7 +6,7 @@ published numbers, or worked out in the explorer by the rules of `eqco.theory`.
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
@@ -19,11 +19,12 @@ from eqco.experiments.experiment import Comparison, Experiment
 from eqco.experiments.published import PUBLISHED
 from eqco.report.benchmarks import BENCHMARKS, Benchmark, newest_benchmark, plain_tables
 from eqco.report.catalog import EXHIBITS
-from eqco.report.charts import Chart, chart_data, charts_of_cells
+from eqco.report.charts import Chart, chart_data
 from eqco.report.exhibit import Exhibit
 from eqco.report.markup import command, comparison_html, data_script, link, table_html
 from eqco.report.palette import palette
 from eqco.report.provenance import PROFILES, seeds_of
+from eqco.report.table_charts import Measured, charts_of_cells
 from eqco.report.tables import largest_difference
 from eqco.runtime.records import Record, read_records
 
@@ -45,12 +46,23 @@ class Shown:
     @property
     def exhibit(self) -> Exhibit:
         """How the experiment is shown."""
-        return EXHIBITS.get(self.experiment.name, Exhibit())
+        return EXHIBITS.get(self.experiment.name) or plain_exhibit(self.experiment)
 
     @property
     def label(self) -> str:
         """Table 5, or the name of a study."""
-        return split_title(self.experiment)[0]
+        label = split_title(self.experiment)[0]
+        return self.experiment.name if label == "Study" else label
+
+
+def plain_exhibit(experiment: Experiment) -> Exhibit:
+    """How an experiment is shown that has no line in the catalog: by the charts of its table."""
+
+    def charts(records: Sequence[Record]) -> list[Chart]:
+        measured = Measured(same=records[0].profile == "paper")
+        return charts_of_cells(experiment.compare(records), measured)
+
+    return Exhibit(shows="", charts=charts)
 
 
 def write_page(results: Path, out: Path) -> Path:
@@ -116,7 +128,7 @@ def split_title(experiment: Experiment) -> tuple[str, str]:
     """What stands small above a heading, and the heading."""
     match = re.fullmatch(r"((?:Figure|Table) \d+|Study): (.*)", experiment.title)
     label, title = match.groups() if match else (experiment.name, experiment.title)
-    return label, title[0].upper() + title[1:]
+    return label, title if title.startswith("f̂") else title[0].upper() + title[1:]
 
 
 def section(shown: Sequence[Shown], base: Path, charts: dict[str, list[Chart]]) -> str:
@@ -137,8 +149,7 @@ def profile_part(one: Shown, base: Path, charts: dict[str, list[Chart]]) -> str:
     cells = experiment.compare(records)
     key = f"{experiment.name}/{one.profile}"
     same = one.profile == "paper"
-    drawn = one.exhibit.charts
-    charts[key] = charts_of_cells(cells, same_quantity=same) if drawn is None else drawn(records)
+    charts[key] = one.exhibit.charts(records)
     finding = one.exhibit.finding(records)
     tables = [comparison_html(cells, caption=caption(one, cells, same))]
     tables += [
@@ -152,10 +163,24 @@ def profile_part(one: Shown, base: Path, charts: dict[str, list[Chart]]) -> str:
         f'<div data-profile="{escape(one.profile)}">{made_by(one)}'
         + (f'<p class="finding">{escape(finding)}</p>' if finding and one.profile != SMOKE else "")
         + f'<div class="charts" data-charts="{escape(key)}"></div>{"".join(tables)}'
+        + further_tables(experiment.further(records))
         + command(made)
         + record_list(one, base)
         + "</div>"
     )
+
+
+def further_tables(tables: Mapping[str, Sequence[Comparison]]) -> str:
+    """Tables of other quantities, folded away."""
+    parts = [
+        f"<h3>{escape(title)}</h3>{comparison_html(cells)}"
+        for title, cells in tables.items()
+        if cells
+    ]
+    if not parts:
+        return ""
+    words = f"{len(parts)} more table{'s' * (len(parts) > 1)}: {'; '.join(tables)}"
+    return f'<details class="more"><summary>{escape(words)}</summary>{"".join(parts)}</details>'
 
 
 def made_by(one: Shown) -> str:
@@ -179,7 +204,9 @@ def made_by(one: Shown) -> str:
 def caption(one: Shown, cells: Sequence[Comparison], same: bool) -> str:
     """How to read the table, and what the paper's numbers are."""
     several = any(len(cell.values) > 1 for cell in cells)
+    uneven = len({len(cell.values) for cell in cells}) > 1
     words = [f"Mean over {len(seeds_of(one.records))} seeds ± half the spread."] * several
+    words += ["× n: where a cell has other than that many seeds so far."] * uneven
     if any(cell.published is not None for cell in cells):
         published = PUBLISHED[one.experiment.name]
         words.append(f"Paper: {published.place}, {published.quantity}.")
@@ -238,7 +265,7 @@ def summary(shown: Sequence[Shown]) -> str:
         sentences.append("No experiment has records yet that would say something.")
     if len(sentences) < 2:
         sentences.append("Below is the command of each experiment that makes its records.")
-    names = f" ({', '.join(done)})" if done else ""
+    names = f" ({', '.join(done)})" if 0 < len(done) < 6 else ""
     sentences.append(
         f"Records exist here for {len(done)} of the paper's {PAPER_EXHIBITS} figures and "
         f"tables{names}; what has none is listed with the command that makes it."

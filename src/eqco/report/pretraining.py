@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from eqco.experiments.pretraining import REFERENCES, compare, interval_of
-from eqco.report.charts import Chart, Series, colours_of, series_of_cells
+from eqco.report.charts import Chart, Series
 from eqco.report.style import COLOURS, INK, panels, save
+from eqco.report.table_charts import colours_of, series_of_cells
 from eqco.runtime.records import Record
 
 __all__ = ["charts_pretraining", "finding_pretraining", "plot_pretraining"]

@@ -7,8 +7,9 @@ from matplotlib.axes import Axes
 
 from eqco.experiments.experiment import Comparison
 from eqco.experiments.tab5 import compare, metric_name, steadiness
-from eqco.report.charts import Chart, Series, series_of_cells
+from eqco.report.charts import Chart, Series
 from eqco.report.style import COLOURS, INK, panels, save
+from eqco.report.table_charts import series_of_cells
 from eqco.runtime.records import Record
 
 __all__ = ["charts_tab5", "finding_tab5", "plot_tab5"]

@@ -4,10 +4,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from eqco.experiments.tab9 import RANDOM, compare, gain
+from eqco.report.charts import Chart
 from eqco.report.style import COLOURS, INK, panels, save
+from eqco.report.table_charts import colours_of, series_of_cells
 from eqco.runtime.records import Record
 
-__all__ = ["finding_tab9", "plot_tab9"]
+__all__ = ["charts_tab9", "finding_tab9", "plot_tab9"]
 
 SHADES = {RANDOM: "#8a8a8a", "supervised": "#bbbbbb", "MoCo v2": COLOURS["infonce"]}
 
@@ -44,6 +46,36 @@ def plot_tab9(records: Sequence[Record], path: Path) -> Path:
         color="#888888",
     )
     return save(figure, path)
+
+
+def charts_tab9(records: Sequence[Record]) -> list[Chart]:
+    """For the page: a row of bars for each metric; the classes apart."""
+    cells = compare(records)
+    columns = list(dict.fromkeys(cell.column for cell in cells))
+    parts = {
+        "All classes": [name for name in columns if "," not in name],
+        "AP50 of each class": [name for name in columns if "," in name],
+    }
+    rows = list(dict.fromkeys(cell.row for cell in cells))
+    charts = []
+    for title, names in parts.items():
+        series = []
+        for row, colour in zip(rows, colours_of(rows), strict=True):
+            here = [cell for cell in cells if cell.row == row and cell.column in names]
+            places = [names.index(cell.column) for cell in here]
+            series += series_of_cells(row, here, places, colour=colour, look="bars")
+        if names:
+            charts.append(
+                Chart(
+                    title=title,
+                    x_label="",
+                    y_label="average precision, %",
+                    series=series,
+                    categories=[name.removeprefix("AP50, ") for name in names],
+                    from_zero=True,
+                )
+            )
+    return charts
 
 
 def finding_tab9(records: Sequence[Record]) -> str:

@@ -3,7 +3,8 @@
 
 const charts = (() => {
   const SPACE = "http://www.w3.org/2000/svg";
-  const LEFT_PAD = 8, CHAR = 7.2;
+  const LEFT_PAD = 8, CHAR = 7.2; // pixels
+  const FEW = 24; // points that get marks and bars; more get a band
 
   // --- small tools ---------------------------------------------------------------------------
   function svg(name, attributes = {}, ...children) {
@@ -25,6 +26,20 @@ const charts = (() => {
     const size = Math.abs(value);
     if (size >= 1e6 || size < 1e-3) return value.toExponential(2).replace("e+", "e");
     return String(Number(value.toPrecision(size >= 1000 ? 6 : 4)));
+  }
+
+  // the numbers of an axis, all with as many decimals as their distance needs
+  function tickText(ticks) {
+    const step = ticks.length > 1 ? Math.abs(ticks[1] - ticks[0]) : 1;
+    const places = [0, 1, 2, 3, 4].find((n) => Math.abs(step * 10 ** n - Math.round(step * 10 ** n)) < 1e-6);
+    const even = places !== undefined && Math.max(...ticks.map(Math.abs)) < 1e5;
+    return (tick) => (even ? tick.toFixed(places) : number(tick));
+  }
+
+  const pen = document.createElement("canvas").getContext("2d");
+  function textWidth(text, size) {
+    pen.font = `${size}px ${getComputedStyle(document.body).fontFamily}`;
+    return pen.measureText(text).width;
   }
 
   const colour = (series) => `var(--${series.colour.replace(" ", "-")})`;
@@ -87,17 +102,18 @@ const charts = (() => {
     const node = svg("svg", { viewBox: `0 0 ${width} ${height}` });
     if (!visible.length) return { node, stops: [] };
     const points = visible.flatMap((series) => series.points);
-    const ys = points.map((p) => p[1]).concat(...visible.map((s) => [...s.low, ...s.high]));
+    const ys = points.map((p) => p[1]).concat(chart.covers, ...visible.map((s) => [...s.low, ...s.high]));
     const top = chart.y_label ? 24 : 10, bottom = height - (chart.x_label ? 40 : 22);
     const y = axis(ys, chart.log_y, [bottom, top], { fromZero: chart.from_zero });
     const yTicks = chart.log_y ? logTicks(y.low, y.high) : roundTicks(y.low, y.high, height > 240 ? 5 : 4);
-    const left = LEFT_PAD + CHAR * Math.max(...yTicks.map((tick) => number(tick).length));
+    const yText = chart.log_y ? number : tickText(yTicks);
+    const left = LEFT_PAD + CHAR * Math.max(...yTicks.map((tick) => yText(tick).length));
     const x = axis(points.map((p) => p[0]), chart.log_x, [left + 4, width - 10], { pad: 0.035 });
 
     for (const tick of yTicks) {
       const at = y.place(tick);
       node.append(svg("line", { class: "grid", x1: left, x2: width, y1: at, y2: at }));
-      node.append(svg("text", { x: left - 6, y: at + 4, "text-anchor": "end" }, number(tick)));
+      node.append(svg("text", { x: left - 6, y: at + 4, "text-anchor": "end" }, yText(tick)));
     }
     node.append(svg("line", { class: "axis", x1: left, x2: width, y1: bottom, y2: bottom }));
     drawXTicks(node, chart, x, [left, width], bottom);
@@ -110,7 +126,8 @@ const charts = (() => {
       const at = x.place(chart.marker);
       node.append(svg("line", { class: "marker", x1: at, x2: at, y1: top, y2: bottom }));
     }
-    for (const series of visible) node.append(drawSeries(series, x, y));
+    const shifts = shiftsOf(visible, y);
+    for (const series of visible) node.append(drawSeries(series, x, y, shifts(series)));
 
     const all = [...new Set(points.map((p) => p[0]))].sort((a, b) => a - b);
     const stops = all.map((at) => ({
@@ -128,7 +145,7 @@ const charts = (() => {
     const wanted = chart.ticks.length ? chart.ticks
       : chart.log_x ? logTicks(x.low, x.high) : roundTicks(x.low, x.high, 5);
     let free = -Infinity;
-    for (const tick of [...wanted].sort((a, b) => a - b)) {
+    for (const tick of wanted.filter((one) => one >= x.low && one <= x.high).sort((a, b) => a - b)) {
       const text = number(tick), half = (text.length * CHAR) / 2;
       const at = x.place(tick), middle = Math.min(Math.max(at, left + half - 8), right - half);
       node.append(svg("line", { class: "axis", x1: at, x2: at, y1: bottom, y2: bottom + 4 }));
@@ -138,13 +155,23 @@ const charts = (() => {
     }
   }
 
-  function drawSeries(series, x, y) {
+  // Series with ranges stand beside each other, so that the ranges do not cover one another.
+  function shiftsOf(visible, y) {
+    const wide = visible.filter((series) => series.points.length <= FEW
+      && series.low.some((low, i) => y.place(low) - y.place(series.high[i]) > 6));
+    return (series) => wide.length > 1 && wide.includes(series) ? 6 * (wide.indexOf(series) - (wide.length - 1) / 2) : 0;
+  }
+
+  function drawSeries(series, x, y, shift) {
     const all = group(series), stroke = colour(series);
-    const places = series.points.map(([a, b]) => [x.place(a), y.place(b)]);
-    series.low.forEach((low, i) => {
-      const at = places[i][0], ends = { y1: y.place(low), y2: y.place(series.high[i]) };
-      if (Math.abs(ends.y1 - ends.y2) > 1)
-        all.append(svg("line", { x1: at, x2: at, ...ends, stroke, "stroke-width": 5, opacity: 0.3 }));
+    const places = series.points.map(([a, b]) => [x.place(a) + shift, y.place(b)]);
+    const reach = series.low.map((low, i) => [places[i][0], y.place(low), y.place(series.high[i])]);
+    if (places.length > FEW && reach.length) {
+      const d = [...reach.map(([a, low]) => [a, low]), ...reach.reverse().map(([a, , high]) => [a, high])];
+      all.append(svg("polygon", { points: d.map((p) => p.join(" ")).join(","), fill: stroke, opacity: 0.15 }));
+    } else reach.forEach(([at, low, high]) => {
+      if (Math.abs(low - high) > 1)
+        all.append(svg("line", { x1: at, x2: at, y1: low, y2: high, stroke, "stroke-width": 4, opacity: 0.4 }));
     });
     if (series.look !== "marks") {
       const d = places.map(([a, b], i) => `${i ? "L" : "M"}${a.toFixed(1)} ${b.toFixed(1)}`).join("");
@@ -152,7 +179,7 @@ const charts = (() => {
       const thick = series.look === "line" ? 2 : 1.3;
       all.append(svg("path", { d, fill: "none", stroke, "stroke-width": thick, "stroke-dasharray": dash, "stroke-linejoin": "round" }));
     }
-    if (series.look === "marks" || (series.look === "line" && places.length <= 24))
+    if (series.look === "marks" || (series.look === "line" && places.length <= FEW))
       for (const [a, b] of places) all.append(mark(series, a, b));
     return all;
   }
@@ -164,7 +191,7 @@ const charts = (() => {
   }
 
   function drawBars(chart, visible, width) {
-    const longest = Math.max(...chart.categories.map((name) => name.length)) * 7;
+    const longest = Math.max(...chart.categories.map((name) => textWidth(name, 12.5)));
     const above = longest > width * 0.4; // names above their bars where there is no room beside them
     const left = above ? 0 : longest + 14, right = width - 62;
     const thick = 16, gap = 5, top = chart.y_label ? 22 : 4;
@@ -287,8 +314,9 @@ const charts = (() => {
 
   function mount(place, list) {
     const hidden = new Set(), names = new Map();
-    for (const chart of list.filter((one) => one.series.length > 1))
-      for (const series of chart.series) names.set(series.name, series);
+    for (const chart of list)
+      for (const series of chart.series)
+        if (chart.series.length > 1) names.set(series.name, series);
     const figures = list.map((chart) => {
       const figure = html("figure", { class: "chart" });
       if (chart.title) figure.append(html("figcaption", {}, chart.title));
@@ -309,7 +337,7 @@ const charts = (() => {
       legend.append(button);
     }
     const panels = html("div", { class: "panels" }, ...figures);
-    if (list.length > 3) panels.style.setProperty("--panel", "16rem");
+    if (list.length > 3) panels.style.setProperty("--panel", list.length === 4 ? "22rem" : "16rem");
     place.replaceChildren(...(names.size ? [legend] : []), panels);
     redraw();
     let width = panels.clientWidth;
@@ -324,3 +352,5 @@ const charts = (() => {
 
 const DATA = JSON.parse(document.getElementById("data").textContent);
 for (const place of document.querySelectorAll("[data-charts]")) charts.mount(place, DATA[place.dataset.charts]);
+
+addEventListener("beforeprint", () => document.querySelectorAll(".more").forEach((part) => { part.open = true; }));

@@ -52,7 +52,7 @@
     });
     return {
       title: "", x_label: "K, negatives per query", y_label: label, log_x: true, log_y: false,
-      from_zero: true, categories: [], marker: K, ticks: [1, 4, 16, 64, 256, 1024, 4096, 16384, 65536],
+      from_zero: true, categories: [], covers: [], marker: K, ticks: [1, 4, 16, 64, 256, 1024, 4096, 16384, 65536],
       series: [line("InfoNCE", "infonce", (k) => k), line("EqCo", "eqco", () => alpha)],
     };
   }
