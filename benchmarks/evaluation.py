@@ -7,12 +7,13 @@ an untrained light encoder of the real images; without, clustered random ones of
 
 Each side runs in a process of its own with one thread: one call that shows how much memory it takes
 at its peak above the features, then one that is timed (a first call of over 20 s is enough). The
-sides take turns, and the best of `rounds` turns counts, in seconds of processor time: for one thread
-that is the time on an idle machine, and other programs hardly change it.
+sides take turns, and the best of `rounds` turns counts, in seconds of processor time: for one
+thread that is the time on an idle machine, and other programs hardly change it.
 
-scikit-learn's kNN is given twice: as one would write it (cosine metric), and its fast way (Euclidean
-on normalised features, the same neighbours). Its LogisticRegression gets the penalty that the probe
-chose and is set beside one fit of ours; the probe's whole call, with the choice, is a line of its own.
+scikit-learn's kNN is given twice: as one would write it (cosine metric), and its fast way
+(Euclidean on normalised features, the same neighbours). Its LogisticRegression gets the penalty
+that the probe chose and is set beside one fit of ours; the probe's whole call, with the choice, is
+a line of its own.
 """
 
 import argparse
