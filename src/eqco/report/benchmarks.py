@@ -222,8 +222,12 @@ def evaluation_tables(record: Record) -> list[Table]:
 
 
 def evaluation_note(record: Record) -> str:
-    """What the features are, and how often each side ran."""
-    return f"Features: {record.recipe['features']}; best of {record.recipe['rounds']} round(s)."
+    """What the features are, how each side ran, and how often."""
+    recipe = record.recipe
+    return (
+        f"Features: {recipe['features']}; best of {recipe['rounds']} round(s); "
+        f"{recipe['seconds']}, {recipe['threads']} thread."
+    )
 
 
 def peers(record: Record) -> str:
