@@ -74,7 +74,7 @@ def test_reproduce_lists_what_there_is(capsys):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ([], "name an experiment. There are: tab5"),
+        ([], "name an experiment, or all. There are: tab5"),
         (["tab55"], "there is no experiment 'tab55'"),
         (["tab5", "--profile", "full"], "tab5 has no profile 'full'"),
     ],
