@@ -110,8 +110,9 @@ def test_a_job_stopped_on_two_processes_goes_on_on_one(whole, tmp_path):
     assert code == 143
     assert "stopped by SIGTERM" in said
     assert SAVED <= held(mine)["step"] < STEPS
-    [(code, _, errors)] = ended([run([*EQCO, "train", "--resume", mine], cwd=tmp_path)])
+    [(code, said, errors)] = ended([run([*EQCO, "train", "--resume", mine], cwd=tmp_path)])
     assert code == 0, errors
+    assert "begun on 2 processes, going on on 1: the same to rounding" in said
     assert held(mine)["step"] == STEPS
     assert_close(held(mine)["method"], held(whole)["method"], rtol=1e-2, atol=1e-3)
 
@@ -128,27 +129,57 @@ def test_two_machines_are_two_processes(whole, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fate", [signal.SIGSTOP, signal.SIGKILL])
-def test_a_rank_that_hangs_or_is_gone_is_named(fate, tmp_path):
-    command = [*EQCO, *SETTINGS, "--training.epochs", "500", "--timeout", "15"]
-    workers = start([*command, "--out", tmp_path / "run"], 2)
+@pytest.mark.parametrize(
+    ("count", "fate"), [(2, signal.SIGSTOP), (2, signal.SIGKILL), (4, signal.SIGKILL)]
+)
+def test_a_rank_that_hangs_or_is_gone_is_named(count, fate, tmp_path):
+    """By all the others, of which in a ring of four only two are its neighbours."""
+    command = [*EQCO, *SETTINGS, "--training.epochs", "500", "--timeout", "20"]
+    workers = start([*command, "--out", tmp_path / "run"], count)
     wait_for_checkpoint(tmp_path / "run", workers[0])
     saved = held(tmp_path / "run")["step"]
-    workers[1].send_signal(fate)
+    lost = count - 1
+    workers[lost].send_signal(fate)
     try:
-        _, errors = workers[0].communicate(timeout=60)
+        said = [worker.communicate(timeout=90)[1] for worker in workers[:lost]]
     finally:
-        workers[1].kill()
-        workers[1].communicate()
-    assert workers[0].returncode == 2
-    assert "eqco (rank 0): rank 0 of 2 waited for rank 1" in errors
-    assert "Traceback" not in errors
+        for worker in workers:
+            worker.kill()
+        workers[lost].communicate()
+    for rank, errors in enumerate(said):
+        assert workers[rank].returncode == 2, errors
+        assert f"eqco (rank {rank}): rank {rank} of {count} waited for rank {lost}" in errors
+        assert "Traceback" not in errors
     assert held(tmp_path / "run")["step"] >= saved
+
+
+@pytest.mark.slow
+def test_a_rank_that_never_comes_is_told(tmp_path):
+    lonely = start([*EQCO, *SETTINGS, "--timeout", "2", "--out", tmp_path / "run"], 2)
+    lonely[1].kill()
+    lonely[1].communicate()
+    [(code, _, errors)] = ended(lonely[:1])
+    assert code == 2
+    assert "rank 0 of 2 could not meet the others within 2 s" in errors
+    assert "Traceback" not in errors
+
+
+@pytest.mark.slow
+def test_a_restart_does_not_take_over_the_run_of_another_job(whole, tmp_path):
+    """Refused at first, and refused again by the launcher's second try."""
+    before = (whole / "metrics.jsonl").read_text()
+    command = [*EQCO, *SETTINGS, "--processes", "2", "--restarts", "1", "--out", whole]
+    [(code, said, errors)] = ended([run(command, cwd=tmp_path)])
+    assert code == 2
+    assert "started again" not in said
+    assert errors.count("holds a run already") == 2
+    assert (whole / "metrics.jsonl").read_text() == before
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["--restarts", "2"], "--restarts 2 without --processes"),
         (["--processes", "3"], "which 3 processes cannot share equally. Choose a multiple of 3"),
         (["--processes", "0"], "--processes 0; it must be at least 1"),
         (

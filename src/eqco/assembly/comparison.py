@@ -111,6 +111,8 @@ def compare_encoder(
                 scores = knn_predictions(
                     test_features, train_features, neighbours=k, temperature=temperature
                 )
+                # a class that no neighbour votes for is not among the first five
+                scores = scores.masked_fill(scores == 0, -torch.inf)
                 how, details = "kNN", {}
             else:
                 found = probe_accuracy(test_features, train_features, seed=seed)

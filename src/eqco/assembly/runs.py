@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from eqco.assembly.parts import build_encoder, build_parts, check_device
+from eqco.assembly.parts import build_encoder, build_parts
 from eqco.data import Source, open_source, write_unreadable
 from eqco.data.opening import NAMES
 from eqco.encoders import Encoder
@@ -49,7 +49,6 @@ def train(
         timeout: seconds that a process waits for the others before it names the missing ones.
         show: gets a report at every line of metrics.
     """
-    check_device(device)
     source = opened(data, recipe, unlabelled)
     run = RunDirectory(Path(out))
     with processes.joined(device, timeout=timeout) as own, held(run):
@@ -58,6 +57,7 @@ def train(
         if processes.is_writer():
             met = {**environment(data, source, parts, own), "unlabelled": unlabelled}
             run.start(recipe_to_dict(recipe), met)
+            run.write_job(processes.job())
             write_unreadable(listed, source.unreadable)
         return finish(parts, run, recipe, None, show)
 
@@ -85,7 +85,6 @@ def resume(
         timeout: as for `train`.
         show: gets a report at every line of metrics.
     """
-    check_device(device)
     path = Path(path).resolve()
     checkpoint = path if path.suffix == ".pt" else None
     run = RunDirectory(path if checkpoint is None else path.parent.parent)
@@ -99,6 +98,8 @@ def resume(
     source = opened(data, recipe, began["unlabelled"])
     with processes.joined(device, timeout=timeout) as own, held(run):
         state = run.load(recipe_to_dict(recipe), checkpoint)
+        if processes.is_writer():
+            run.write_job(processes.job())
         parts = build_parts(
             recipe, source, backbone=encoder, device=own, unreadable_list=unreadable_list(run)
         )
@@ -190,6 +191,8 @@ def encoder_of(
     state: Mapping[str, Any], path: Path, backbone: nn.Module | None = None
 ) -> tuple[Encoder, Recipe]:
     """The query encoder in a checkpoint's state, in eval mode, and the recipe it came from."""
+    if not {"recipe", "method"} <= set(state):
+        raise InputError(f"{path} is a checkpoint, but not of a training run; it has no encoder.")
     recipe = recipe_from_dict(state["recipe"])
     encoder = build_encoder(recipe, backbone)
     weights: dict[str, Tensor] = {

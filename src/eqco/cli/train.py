@@ -1,5 +1,6 @@
 """`eqco train`: a folder of images in, an encoder out."""
 
+import os
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -16,7 +17,7 @@ from eqco.cli.launch import launch
 from eqco.recipes import RECIPES, Recipe, named_recipe, read_recipe, recipe_from_dict
 from eqco.runtime import processes
 from eqco.runtime.errors import InputError
-from eqco.runtime.run_directory import RunDirectory
+from eqco.runtime.run_directory import RunDirectory, read_json
 from eqco.training.loop import Outcome
 
 DESCRIPTION = """Train an encoder by contrastive learning, and leave it in a run directory.
@@ -121,16 +122,22 @@ def run(options: Options) -> None:
         recipe = recipe_from_dict(RunDirectory(place).read_recipe())
     else:
         place = options.out or Path("runs") / Path(options.recipe).stem
+    if options.restarts and options.processes == 1:
+        raise InputError(
+            f"--restarts {options.restarts} without --processes; it belongs to several processes."
+        )
     if options.processes != 1:
         check_processes(recipe, options.processes)
         given = without(options.arguments, ("--processes", "--restarts"))
         launch(["train", *given], count=options.processes, restarts=options.restarts)
         return
     speaks = not (processes.launched() and processes.environment_rank() > 0)
-    if checkpoint is None and restarted(place, recipe):
+    if RunDirectory(place).belongs_to(processes.job()):
         checkpoint = place
         if speaks:
             print(f"started again after a process was lost: going on from {place}")
+    elif checkpoint is not None and speaks:
+        say_what_differs(place)
     with training_display(sys.stdout) if speaks else nullcontext(lambda report: None) as show:
         if checkpoint is not None:
             outcome = resume(
@@ -170,15 +177,15 @@ def without(arguments: Sequence[str], flags: Sequence[str]) -> list[str]:
     return kept
 
 
-def restarted(place: Path, recipe: Recipe) -> bool:
-    """Whether torchrun has started this command again, and its run can go on.
-
-    A run of another recipe in the same place is no reason to go on: it is refused like any.
-    """
-    run_files = RunDirectory(place)
-    if not (processes.launched() and processes.restarts() and run_files.last.exists()):
-        return False
-    return recipe_from_dict(run_files.read_recipe()) == recipe
+def say_what_differs(place: Path) -> None:
+    """A run that goes on with another number of processes is exact to rounding, not to the bit."""
+    before = read_json(RunDirectory(place).environment).get("processes", 1)
+    now = int(os.environ.get("WORLD_SIZE", "1"))
+    if before != now:
+        print(
+            f"begun on {before} processes, going on on {now}: the same to rounding; layers that "
+            f"draw at random themselves, such as dropout, draw otherwise"
+        )
 
 
 def conclude(outcome: Outcome, place: Path, speaks: bool) -> None:

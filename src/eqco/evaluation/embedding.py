@@ -138,6 +138,11 @@ def begin(folder: Path, ours: dict[str, Any], *, overwrite: bool) -> None:
             f"{folder} holds parts of another call ({differing} differ). Finish that one, pass "
             f"--overwrite to begin anew, or choose another --out."
         )
+    if theirs is None and folder.exists() and any(folder.iterdir()):
+        raise InputError(
+            f"{folder} is in the way: parts of the result go there, and it holds other files. "
+            f"Move it, or choose another --out."
+        )
     if theirs != ours:
         shutil.rmtree(folder, ignore_errors=True)
         with whole_file(plan) as partial:

@@ -63,13 +63,16 @@ def extract_features(
     for images, labels in loader:
         seen.append((encode(images).float().cpu(), labels.cpu()))
         advance(len(labels))
-    if not seen:
+    # a process whose images are all left out learns the size of a feature from the others
+    size_of_one = seen[0][0].shape[1] if seen else 0
+    size_of_one = int(processes.gather(torch.tensor([size_of_one])).max())
+    if size_of_one == 0:
         raise InputError(f"none of the {len(split)} images of {split.name!r} can be read.")
-    values, classes = zip(*seen, strict=True)
+    values = torch.cat([torch.empty(0, size_of_one), *(each for each, _ in seen)])
+    classes = torch.cat([torch.empty(0, dtype=torch.long), *(each for _, each in seen)])
     if len(split) < processes.world_size():
-        return Features(torch.cat(values), torch.cat(classes))
-    gather = processes.gather_uneven
-    return Features(gather(torch.cat(values)), gather(torch.cat(classes)))
+        return Features(values, classes)
+    return Features(processes.gather_uneven(values), processes.gather_uneven(classes))
 
 
 def own_share(split: Split) -> Split:

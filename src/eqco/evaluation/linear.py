@@ -137,6 +137,7 @@ def train_linear(
     )
     told = {"protocol": asdict(protocol), "seed": seed, "size": size, "backbone": before}
     told |= {"images": len(train), "classes": list(train.classes)}
+    told |= {"first image": train.images.name(0), "last image": train.images.name(len(train) - 1)}
     losses: list[float] = []
     if checkpoint is not None and checkpoint.exists():
         losses = restore(checkpoint, told, classifier, optimiser)

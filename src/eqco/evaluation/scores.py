@@ -42,12 +42,18 @@ class ClassScore:
 def hits(scores: Tensor, labels: Tensor, k: int = 1) -> Tensor:
     """Whether the class is among the k with the highest scores, (N,).
 
-    Equal scores count for the class with the lower number, as a vote without a winner must.
+    Equal scores count for the class with the lower number, as a vote without a winner must. A class
+    whose score is −∞, which nothing speaks for, is never among them.
     """
+    if scores.isnan().any():
+        raise InputError(
+            f"{int(scores.isnan().any(dim=1).sum())} of {len(scores)} images have scores that are "
+            f"NaN; nothing can be said of them. Look for NaN in the features or the training."
+        )
     own = scores.gather(1, labels[:, None])
     before = torch.arange(scores.shape[1], device=scores.device) < labels[:, None]
     ahead = (scores > own) | ((scores == own) & before)
-    return ahead.sum(dim=1) < k
+    return (ahead.sum(dim=1) < k) & (own[:, 0] > -torch.inf)
 
 
 def top_k(scores: Tensor, labels: Tensor, k: int = 1) -> Interval:

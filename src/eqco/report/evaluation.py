@@ -12,7 +12,7 @@ from rich.console import Console
 from torch import Tensor
 
 from eqco.assembly.comparison import Evaluation, Row
-from eqco.evaluation.maps import FeatureMap, feature_map
+from eqco.evaluation.maps import MIN_IMAGES, FeatureMap, feature_map
 from eqco.evaluation.scores import class_scores, confusion
 from eqco.report.gallery import draw_gallery
 from eqco.report.style import INK, panels, save
@@ -105,8 +105,9 @@ def write_evaluation(found: Evaluation, out: Path, settings: dict[str, Any]) -> 
     write_json(written[0], result)
     where = f"{asked.name} on {found.data} ({found.test.name})"
     written.append(draw_confusion(table, classes, out / f"{stem}-confusion.png", where))
-    placed = feature_map(found.test_features)
-    written.append(draw_map(placed, classes, out / "map.png", where))
+    if len(found.test_features.values) >= MIN_IMAGES:
+        placed = feature_map(found.test_features)
+        written.append(draw_map(placed, classes, out / "map.png", where))
     pairs = (found.test, found.test_features), (found.train, found.train_features)
     title = f"{where}: a test image, then its nearest train images (green: of its class)"
     written.append(draw_gallery(*pairs, out / "gallery.png", title=title))

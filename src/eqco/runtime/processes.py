@@ -26,12 +26,12 @@ __all__ = [
     "gather_uneven",
     "gather_with_gradient",
     "is_writer",
+    "job",
     "joined",
     "launched",
     "mean_over_processes",
     "own_rows",
     "rank",
-    "restarts",
     "sum_over_processes",
     "world_size",
 ]
@@ -69,9 +69,13 @@ def environment_rank() -> int:
     return int(os.environ.get("RANK", "0"))
 
 
-def restarts() -> int:
-    """How often torchrun has started this job's processes again after one was lost."""
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+def job() -> str | None:
+    """What tells this job of torchrun from others, the same after its processes were started again.
+
+    Without a name of its own (`--standalone` or `--rdzv-id` give one) it is known by its launcher.
+    """
+    name = os.environ.get("TORCHELASTIC_RUN_ID")
+    return f"launcher {os.getppid()}" if name == "none" else name
 
 
 @contextmanager
@@ -87,31 +91,21 @@ def joined(device: torch.device | str, *, timeout: float = 600.0) -> Iterator[to
     Returns:
         The device of this process.
     """
-    device = torch.device(device)
+    device = own_device(device)
     if dist.is_initialized() or not launched():
         yield device
         return
     if not timeout > 0:
         raise InputError(f"--timeout {timeout}; it must be greater than 0 seconds.")
-    if device.type == "cuda":
-        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
-        torch.cuda.set_device(device)
-    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-    store, number, count = next(dist.rendezvous("env://", timeout=timedelta(seconds=timeout)))
-    store.set_timeout(timedelta(seconds=timeout))
-    dist.init_process_group(
-        backend,
-        store=dist.PrefixStore("collectives", store),
-        rank=number,
-        world_size=count,
-        timeout=timedelta(seconds=timeout),
-    )
+    store, number, count = meet(device, timedelta(seconds=timeout))
     begun = time.monotonic()
     try:
         yield device
     except (RuntimeError, dist.DistError) as error:
         if not is_about_the_connection(error):
             raise
+        # the others may wait for this one in turn: it leaves, so that they can say that they do
+        dist.destroy_process_group()
         lost = lost_ranks(store, number, count)
         raise LostProcessError(
             f"rank {number} of {count} waited for {named(lost)}, which ended or did not answer for "
@@ -123,6 +117,46 @@ def joined(device: torch.device | str, *, timeout: float = 600.0) -> Iterator[to
             dist.destroy_process_group()
 
 
+def own_device(device: torch.device | str) -> torch.device:
+    """The device of this process: of several GPUs its own."""
+    try:
+        device = torch.device(device)
+    except RuntimeError as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"--device {device} cannot be used here: {reason}") from error
+    if device.type != "cuda" or not launched():
+        return device
+    number, there = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
+    if number >= there:
+        raise InputError(
+            f"process {number} of this machine has no GPU of its own: there are {there}. Start at "
+            f"most {there} processes, or choose --device cpu."
+        )
+    torch.cuda.set_device(number)
+    return torch.device("cuda", number)
+
+
+def meet(device: torch.device, timeout: timedelta) -> tuple[Any, int, int]:
+    """Join the group; gives the store beside it, and the rank and number of processes."""
+    try:
+        store, number, count = next(dist.rendezvous("env://", timeout=timeout))
+        store.set_timeout(timeout)
+        dist.init_process_group(
+            "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
+            store=dist.PrefixStore("collectives", store),
+            rank=number,
+            world_size=count,
+            timeout=timeout,
+        )
+    except dist.DistError as error:
+        raise LostProcessError(
+            f"rank {environment_rank()} of {os.environ['WORLD_SIZE']} could not meet the others "
+            f"within {timeout.total_seconds():g} s ({str(error).splitlines()[0]}). Each says "
+            f"itself what keeps it, such as images that take long to list; raise --timeout then."
+        ) from error
+    return store, number, count
+
+
 def is_about_the_connection(error: Exception) -> bool:
     """Whether an exchange with the others failed, not the computation."""
     text = str(error)
@@ -131,12 +165,17 @@ def is_about_the_connection(error: Exception) -> bool:
 
 def lost_ranks(store: Any, number: int, count: int) -> list[int]:
     """The ranks that do not say within a few seconds that they, too, wait in vain."""
-    store.set(f"waits/{number}", "")
     end = time.monotonic() + GRACE
     missing = [other for other in range(count) if other != number]
-    while missing and time.monotonic() < end:
-        missing = [other for other in missing if not store.check([f"waits/{other}"])]
-        time.sleep(0.05)
+    try:
+        store.set(f"waits/{number}", "")
+        while missing and time.monotonic() < end:
+            missing = [other for other in missing if not store.check([f"waits/{other}"])]
+            time.sleep(0.05)
+        if number == 0:  # it may keep the store: the others read it until now
+            time.sleep(GRACE)
+    except dist.DistError:  # the store is gone with the process that kept it
+        return [0]
     return missing
 
 

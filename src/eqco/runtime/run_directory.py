@@ -33,6 +33,7 @@ class RunDirectory:
         self.environment = path / "environment.json"
         self.metrics = path / "metrics.jsonl"
         self.result = path / "result.json"
+        self.job = path / "job"
         self.checkpoints = path / "checkpoints"
         self.last = self.checkpoints / "last.pt"
         self.previous = self.checkpoints / "previous.pt"
@@ -95,6 +96,19 @@ class RunDirectory:
                 f"{path} cannot be written ({error.strerror or error}). Free space there or make "
                 f"it writable, {remedy}"
             ) from error
+
+    def write_job(self, job: str | None) -> None:
+        """Note which job of torchrun trains here; None: none does."""
+        if job is None:
+            self.job.unlink(missing_ok=True)
+        else:
+            self.job.write_text(job + "\n")
+
+    def belongs_to(self, job: str | None) -> bool:
+        """Whether that job has trained here and left a checkpoint to go on from."""
+        if job is None or not (self.last.exists() and self.job.exists()):
+            return False
+        return self.job.read_text() == job + "\n"
 
     def save(self, state: dict[str, Any], *, keep: bool) -> Path:
         """Write the last checkpoint, keeping the one before; with `keep`, one for good as well."""
