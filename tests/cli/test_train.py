@@ -58,7 +58,7 @@ def test_recipes_are_listed_and_shown(capsys):
         (["--device", "cuda:7"], "--device cuda:7 cannot be used here"),
         (["--device", "toaster"], "--device toaster cannot be used here"),
         (["--recipe", "mocov1", "--training.epochs", "5"], "optimiser.drops=(12, 16); they must"),
-        (["--out", "a-file"], "File exists: a-file"),
+        (["--out", "a-file"], "a-file cannot be written (File exists)"),
     ],
 )
 def test_bad_input_is_told_without_traceback(arguments, message, capsys, tmp_path, monkeypatch):
