@@ -5,11 +5,12 @@ import io
 import pytest
 from rich.console import Console
 
-from eqco.experiments.catalog import find_experiment
+from eqco.experiments.catalog import EXPERIMENTS, find_experiment
 from eqco.experiments.experiment import Comparison, Site, reproduce
 from eqco.lab import EqCo, InfoNCE, measure
-from eqco.report.catalog import PLOTS
+from eqco.report.catalog import EXHIBITS, PLOTS
 from eqco.report.lab import readings_table
+from eqco.report.page import write_page
 from eqco.report.summary import write_summary
 from eqco.report.tables import comparison_table, largest_difference
 
@@ -51,6 +52,15 @@ def test_a_summary_is_a_table_and_a_picture(name, tmp_path, trained_runs):
         assert cell.kind in text
     assert "Profile smoke, seeds 0" in text
     assert experiment.title in console.export_text()
+    charts = EXHIBITS[name].charts(records)
+    assert any(series.points for chart in charts for series in chart.series)
+    shown = write_page(tmp_path, tmp_path / "report.html").read_text()
+    assert f'<section id="{name}">' in shown
+    assert f'data-charts="{name}/smoke"' in shown
+
+
+def test_every_experiment_has_its_place_on_the_page_and_a_picture():
+    assert set(EXHIBITS) == set(PLOTS) == set(EXPERIMENTS)
 
 
 def test_readings_of_several_seeds_are_averaged_and_labelled():

@@ -35,6 +35,7 @@ __all__ = [
 ]
 
 IMAGENET = "ImageNet top-1, %"
+ESTIMATE = "an estimate where α > K"
 
 
 def table_of(records: Sequence[Record]) -> list[Comparison]:
@@ -60,20 +61,19 @@ def accuracy_bars(records: Sequence[Record]) -> list[Chart]:
 
 def charts_fig1(records: Sequence[Record]) -> list[Chart]:
     """f̂ during training: a chart for each loss, a line for each K; the band spans the seeds."""
-    groups: dict[str, dict[int, list[Record]]] = {}
+    groups: dict[float | None, dict[int, list[Record]]] = {}
     for record in records:
         alpha = record.recipe["training"]["objective"]["alpha"]
-        loss = "InfoNCE" if alpha is None else f"EqCo, α={alpha:g}"
         count = record.curves["num_negatives"]
-        groups.setdefault(loss, {}).setdefault(count, []).append(record)
-    largest = max(groups.get("InfoNCE", {0: []}))
-    for loss, by_count in groups.items():
-        if loss != "InfoNCE":  # at K = α the two are one run
-            by_count.setdefault(largest, groups["InfoNCE"][largest])
+        groups.setdefault(alpha, {}).setdefault(count, []).append(record)
+    plain = groups.get(None, {})
+    for alpha, by_count in groups.items():
+        if alpha is not None and alpha in plain:  # at K = α the two losses are one run
+            by_count[int(alpha)] = plain[int(alpha)]
     counts = sorted({count for by_count in groups.values() for count in by_count})
     charts = [
         Chart(
-            title=f"{loss}: {'a bound' if loss == 'InfoNCE' else 'an estimate where α > K'}",
+            title="InfoNCE: a bound" if alpha is None else f"EqCo, α={alpha:g}: {ESTIMATE}",
             x_label="step",
             y_label="f̂, nats",
             series=[
@@ -81,7 +81,7 @@ def charts_fig1(records: Sequence[Record]) -> list[Chart]:
                 for count in sorted(by_count)
             ],
         )
-        for loss, by_count in sorted(groups.items(), reverse=True)
+        for alpha, by_count in sorted(groups.items(), key=lambda item: item[0] or 0.0)
     ]
     return share_scale(charts)
 
@@ -143,7 +143,7 @@ def charts_study_length(records: Sequence[Record]) -> list[Chart]:
     """Accuracy against the length of training, few negatives dashed; and what they cost."""
     cells = table_of(records)
     counted, places = numbered(list(dict.fromkeys(cell.column for cell in cells)))
-    gap = next(iter(find_experiment("study-length").further(records).values()))
+    gap = gap_of(records)
     charts = []
     for title, label, table in (
         ("Accuracy", measured(records).ours, cells),
@@ -151,22 +151,31 @@ def charts_study_length(records: Sequence[Record]) -> list[Chart]:
     ):
         series = []
         for row in dict.fromkeys(cell.row for cell in table):
-            here = [cell for cell in table if cell.row == row]
+            here = sorted(
+                (cell for cell in table if cell.row == row), key=lambda cell: places[cell.column]
+            )
             colour = "infonce" if row.startswith("InfoNCE") else "eqco"
             name = row if table is cells else row.rpartition(", ")[0]
             (ours,) = series_of_cells(name, here, [places[c.column] for c in here], colour=colour)
             series.append(replace(ours, look="dashed" if name.endswith("K=4") else "line"))
-        charts.append(
-            Chart(
-                title=title,
-                x_label=counted,
-                y_label=label,
-                series=series,
-                log_x=True,
-                ticks=list(places.values()),
+        if series:
+            charts.append(
+                Chart(
+                    title=title,
+                    x_label=counted,
+                    y_label=label,
+                    series=series,
+                    log_x=True,
+                    ticks=sorted(places.values()),
+                )
             )
-        )
     return charts
+
+
+def gap_of(records: Sequence[Record]) -> list[Comparison]:
+    """What few negatives cost: the table that subtracts; empty where runs are missing for it."""
+    tables = find_experiment("study-length").further(records)
+    return next((cells for title, cells in tables.items() if " less " in title), [])
 
 
 def noise(cells: Sequence[Comparison]) -> str:
@@ -261,7 +270,9 @@ def finding_small_batch(records: Sequence[Record]) -> str:
 
 def finding_study_length(records: Sequence[Record]) -> str:
     """What few negatives cost after each length."""
-    gap = next(iter(find_experiment("study-length").further(records).values()))
+    gap = gap_of(records)
+    if not gap:
+        return ""
     said = []
     for row in dict.fromkeys(cell.row for cell in gap):
         here = [f"{signed(cell.mean)} after {cell.column}" for cell in gap if cell.row == row]

@@ -33,6 +33,8 @@ __all__ = ["write_page"]
 SPOKEN_FOR = ("tab5", "fig4", "study-small-batch", "fig3", "cifar10-simo", "demo")
 PAPER_EXHIBITS = 13  # Figures 1 to 4 and Tables 1 to 9
 SMOKE = "smoke"
+# whose printed numbers stand beside ours, where not only its own
+SOURCES = {"fig3": ("fig3", "tab4"), "tab2": ("tab2", "fig3")}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,8 +210,9 @@ def caption(one: Shown, cells: Sequence[Comparison], same: bool) -> str:
     words = [f"Mean over {len(seeds_of(one.records))} seeds ± half the spread."] * several
     words += ["× n: where a cell has other than that many seeds so far."] * uneven
     if any(cell.published is not None for cell in cells):
-        published = PUBLISHED[one.experiment.name]
-        words.append(f"Paper: {published.place}, {published.quantity}.")
+        name = one.experiment.name
+        places = " and ".join(PUBLISHED[source].place for source in SOURCES.get(name, (name,)))
+        words.append(f"Paper: {places}; {PUBLISHED[name].quantity}.")
         farthest = largest_difference(cells)
         if same and farthest is not None:
             words.append(f"Largest difference: {farthest:.2f}.")
