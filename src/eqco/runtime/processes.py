@@ -160,7 +160,8 @@ def meet(device: torch.device, timeout: timedelta) -> tuple[Any, int, int]:
 def is_about_the_connection(error: Exception) -> bool:
     """Whether an exchange with the others failed, not the computation."""
     text = str(error)
-    return isinstance(error, dist.DistError) or "gloo" in text or "Timed out waiting" in text
+    signs = ("gloo", "Timed out waiting", "Connection", "Broken pipe", "closed by peer")
+    return isinstance(error, dist.DistError) or any(sign in text for sign in signs)
 
 
 def lost_ranks(store: Any, number: int, count: int) -> list[int]:
