@@ -51,7 +51,7 @@ def held(run_directory):
     return {name: state[name] for name in ("step", "method", "optimiser")}
 
 
-def wait_for_checkpoint(run_directory, worker, seconds=120):
+def wait_for_checkpoint(run_directory, worker, seconds=300):
     end = time.monotonic() + seconds
     while not (run_directory / "checkpoints" / "last.pt").exists():
         assert worker.poll() is None, worker.communicate()
@@ -138,7 +138,7 @@ def test_a_rank_that_hangs_or_is_gone_is_named(count, fate, tmp_path):
     lost = count - 1
     workers[lost].send_signal(fate)
     try:
-        said = [worker.communicate(timeout=90)[1] for worker in workers[:lost]]
+        said = [worker.communicate(timeout=240)[1] for worker in workers[:lost]]
     finally:
         for worker in workers:
             worker.kill()
