@@ -17,7 +17,7 @@ from eqco.cli.launch import launch
 from eqco.recipes import RECIPES, Recipe, named_recipe, read_recipe, recipe_from_dict
 from eqco.runtime import processes
 from eqco.runtime.errors import InputError
-from eqco.runtime.run_directory import RunDirectory, read_json
+from eqco.runtime.run_directory import RunDirectory
 from eqco.training.loop import Outcome
 
 DESCRIPTION = """Train an encoder by contrastive learning, and leave it in a run directory.
@@ -179,7 +179,7 @@ def without(arguments: Sequence[str], flags: Sequence[str]) -> list[str]:
 
 def say_what_differs(place: Path) -> None:
     """A run that goes on with another number of processes is exact to rounding, not to the bit."""
-    before = read_json(RunDirectory(place).environment).get("processes", 1)
+    before = RunDirectory(place).read_environment().get("processes", 1)
     now = int(os.environ.get("WORLD_SIZE", "1"))
     if before != now:
         print(

@@ -7,6 +7,7 @@ same order.
 
 import os
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -141,6 +142,7 @@ def meet(device: torch.device, timeout: timedelta) -> tuple[Any, int, int]:
     try:
         store, number, count = next(dist.rendezvous("env://", timeout=timeout))
         store.set_timeout(timeout)
+        store = store_of_this_start(store, number, count, timeout)
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
             store=dist.PrefixStore("collectives", store),
@@ -155,6 +157,32 @@ def meet(device: torch.device, timeout: timedelta) -> tuple[Any, int, int]:
             f"itself what keeps it, such as images that take long to list; raise --timeout then."
         ) from error
     return store, number, count
+
+
+def store_of_this_start(store: Any, number: int, count: int, timeout: timedelta) -> Any:
+    """The part of the store that only the processes of this start know.
+
+    torchrun keeps its store when it starts the processes again, with the addresses of those that
+    were lost. So rank 0 makes up a name, and tells it in answer to a question that nobody has asked
+    before; it goes on answering until each of the others has heard it.
+    """
+    own = uuid.uuid4().hex
+    if number > 0:
+        store.set(f"asks/{number}", own)
+        name = store.get(f"told/{own}").decode()
+        store.set(f"heard/{name}/{number}", "")
+        return dist.PrefixStore(name, store)
+    end = time.monotonic() + timeout.total_seconds()
+    missing = list(range(1, count))
+    while missing:
+        if time.monotonic() > end:
+            raise dist.DistStoreError(f"{named(missing)} did not come")
+        for other in missing:
+            if store.check([f"asks/{other}"]):
+                store.set(f"told/{store.get(f'asks/{other}').decode()}", own)
+        missing = [other for other in missing if not store.check([f"heard/{own}/{other}"])]
+        time.sleep(0.01)
+    return dist.PrefixStore(own, store)
 
 
 def is_about_the_connection(error: Exception) -> bool:
