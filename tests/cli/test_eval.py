@@ -57,7 +57,7 @@ def test_every_table_has_pixels_random_weights_and_the_encoder(
         assert row["top1"]["low"] <= row["top1"]["value"] <= row["top1"]["high"]
     assert sum(map(sum, result["confusion"])) == result["test_images"] == 12
     assert {line["name"] for line in result["classes"]} == {"Apple", "Melon"}
-    pictures = [f"{protocol}-confusion.png", "map.png", "gallery.png"]
+    pictures = [f"{protocol}-{name}.png" for name in ("confusion", "map", "gallery")]
     for name in pictures:
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
     assert ("stand-in" in text) == (protocol == "probe")
@@ -99,6 +99,19 @@ def test_bad_input_is_told_without_traceback(light, photos, tmp_path, capsys):
     assert "--device toaster" in refused(light, photos, "--device", "toaster")
     assert "split='holdout'" in refused(light, photos, "--test", "holdout")
     assert "there is no" in refused(tmp_path / "nowhere", photos)
+
+
+def test_a_result_is_replaced_only_when_asked(photos, tmp_path, capsys):
+    (tmp_path / "knn.json").write_text("mine")
+    arguments = ["eval", "pixels", str(photos), "--out", str(tmp_path)]
+    assert main(arguments) == 2
+    assert "knn.json exists. Pass --overwrite to replace it" in capsys.readouterr().err
+    assert [file.name for file in tmp_path.iterdir()] == ["knn.json"]
+    assert (tmp_path / "knn.json").read_text() == "mine"
+    assert main([*arguments, "--protocol", "probe"]) == 0
+    assert (tmp_path / "knn.json").read_text() == "mine"
+    assert main([*arguments, "--overwrite"]) == 0
+    assert json.loads((tmp_path / "knn.json").read_text())["protocol"] == "knn"
 
 
 def test_images_without_labels_are_refused(light, tmp_path, capsys):

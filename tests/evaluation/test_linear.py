@@ -116,10 +116,25 @@ def test_a_stopped_training_ends_as_one_that_was_not_stopped(tmp_path):
     again = train_linear(MeanColour(), *splits, protocol=QUICK, size=16, checkpoint=place)
     assert torch.equal(again.scores, whole.scores)
     assert again.losses == whole.losses
-    with pytest.raises(InputError, match="belongs to another linear training"):
-        train_linear(
-            MeanColour(), *splits, protocol=replace(QUICK, epochs=9), size=16, checkpoint=place
-        )
+
+
+def test_a_checkpoint_of_another_training_is_replaced_only_when_asked(tmp_path):
+    place = tmp_path / "linear.pt"
+
+    def trained(epochs, **asked):
+        protocol = replace(QUICK, epochs=epochs)
+        splits = coloured(60), coloured(30, "test", 1)
+        return train_linear(MeanColour(), *splits, protocol=protocol, size=16, **asked)
+
+    trained(1, checkpoint=place)
+    with pytest.raises(InputError, match=r"belongs to another linear training .* --overwrite"):
+        trained(2, checkpoint=place)
+    replaced = trained(2, checkpoint=place, overwrite=True)
+    assert replaced.losses == trained(2).losses
+    done = []
+    again = trained(2, checkpoint=place, overwrite=True, advance=done.append)
+    assert done == [6]  # found done: its own checkpoint is gone on from
+    assert torch.equal(again.scores, replaced.scores)
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,7 @@ def compare_encoder(
     device: torch.device | str = "cpu",
     workers: int = 0,
     checkpoint: Path | None = None,
+    overwrite: bool = False,
     stage: Stage = lambda title, total: nullcontext(lambda count: None),
 ) -> Evaluation:
     """What the encoder's features tell of the classes, beside pixels and untrained weights.
@@ -86,6 +87,7 @@ def compare_encoder(
         device: where to compute.
         workers: processes that decode, in linear training.
         checkpoint: where linear training leaves what it can go on from.
+        overwrite: begin anew where that is of another training.
         stage: shows the progress of each stretch of work.
     """
     train_split, test_split = labelled_splits(source, test)
@@ -133,6 +135,7 @@ def compare_encoder(
                 device=device,
                 workers=workers,
                 checkpoint=checkpoint,
+                overwrite=overwrite,
                 advance=advance,
             )
         proof = {"backbone_before": trained.before, "backbone_after": trained.after}

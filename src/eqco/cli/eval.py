@@ -16,7 +16,8 @@ from eqco.assembly.weights import open_weights
 from eqco.cli.progress import progress_bar
 from eqco.data.opening import DEFAULT_ROOT, open_source
 from eqco.evaluation.linear import LINEAR_PROTOCOLS
-from eqco.report.evaluation import print_evaluation, write_evaluation
+from eqco.report.evaluation import evaluation_files, print_evaluation, write_evaluation
+from eqco.runtime.whole_files import refuse_existing
 
 
 def run(
@@ -41,6 +42,7 @@ def run(
     workers: int = 0,
     root: Path = DEFAULT_ROOT,
     out: Path = Path("evaluation"),
+    overwrite: bool = False,
 ) -> None:
     """Test frozen features on labelled images, beside raw pixels and random weights.
 
@@ -70,7 +72,9 @@ def run(
         device: where to compute: cpu, cuda, mps.
         workers: processes that decode images on disk, in linear training.
         root: where data sets by name are downloaded to.
-        out: folder for the result as JSON, confusion matrix, map and gallery.
+        out: folder for the result as JSON, confusion matrix, map and gallery; each protocol has
+            files of its own there.
+        overwrite: replace them, and what was left of another linear training.
 
     Examples:
         eqco eval runs/simo
@@ -80,6 +84,8 @@ def run(
     """
     console = Console()
     check_device(device)
+    for file in evaluation_files(out, protocol):
+        refuse_existing(file, overwrite=overwrite)
     published = LINEAR_PROTOCOLS[variant]
     linear = replace(
         published,
@@ -106,6 +112,7 @@ def run(
         device=device,
         workers=workers,
         checkpoint=out / "linear.pt",
+        overwrite=overwrite,
         stage=partial(show_stage, console),
     )
     print_evaluation(console, found)

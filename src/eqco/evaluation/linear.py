@@ -97,6 +97,7 @@ def train_linear(
     device: torch.device | str = "cpu",
     workers: int = 0,
     checkpoint: Path | None = None,
+    overwrite: bool = False,
     advance: Callable[[int], None] = lambda count: None,
 ) -> LinearResult:
     """Train a linear classifier on what the frozen backbone makes of random crops, and test it.
@@ -111,6 +112,7 @@ def train_linear(
         device: where to compute.
         workers: processes that decode, for images on disk.
         checkpoint: written after every epoch; if it is there, training goes on from it.
+        overwrite: begin anew if the checkpoint is of another training, which else is refused.
         advance: takes the number of steps done since it was called last.
     """
     check_splits(train, test)
@@ -140,7 +142,7 @@ def train_linear(
     told |= {"first image": train.images.name(0), "last image": train.images.name(len(train) - 1)}
     losses: list[float] = []
     if checkpoint is not None and checkpoint.exists():
-        losses = restore(checkpoint, told, classifier, optimiser)
+        losses = restore(checkpoint, told, classifier, optimiser, overwrite=overwrite)
         advance(len(losses) * steps.steps_per_epoch)
     first, last = len(losses) * steps.steps_per_epoch, protocol.epochs * steps.steps_per_epoch
     total = torch.zeros((), device=device)
@@ -222,14 +224,24 @@ def save(
 
 
 def restore(
-    path: Path, told: dict[str, Any], classifier: nn.Module, optimiser: torch.optim.Optimizer
+    path: Path,
+    told: dict[str, Any],
+    classifier: nn.Module,
+    optimiser: torch.optim.Optimizer,
+    *,
+    overwrite: bool,
 ) -> list[float]:
-    """Go on from a checkpoint of the same training; any other is refused. Returns its losses."""
+    """Go on from a checkpoint of the same training, and return its losses.
+
+    One of another training is refused, or with `overwrite` left aside.
+    """
     state = read_checkpoint(path)
     if plain(state.get("linear")) != plain(told):
+        if overwrite:
+            return []
         raise InputError(
             f"{path} belongs to another linear training (other weights, data or settings). "
-            f"Delete it, or choose another --out."
+            f"Pass --overwrite to begin anew, or choose another --out."
         )
     classifier.load_state_dict(state["classifier"])
     optimiser.load_state_dict(state["optimiser"])

@@ -20,7 +20,13 @@ from eqco.report.tables import print_table
 from eqco.runtime.records import code_version, hardware
 from eqco.runtime.run_directory import write_json
 
-__all__ = ["draw_confusion", "draw_map", "print_evaluation", "write_evaluation"]
+__all__ = [
+    "draw_confusion",
+    "draw_map",
+    "evaluation_files",
+    "print_evaluation",
+    "write_evaluation",
+]
 
 NAMED_CLASSES = 60  # as many names fit beside a table of confusions
 COLOURED_CLASSES = 20  # as many colours can be told apart
@@ -77,13 +83,18 @@ def print_evaluation(console: Console, found: Evaluation) -> None:
         console.print(f"the {len(shown)} hardest of {len(scores)}; all are in the JSON file")
 
 
+def evaluation_files(out: Path, protocol: str) -> tuple[Path, ...]:
+    """Where result, confusions, map and gallery go: files of their own for each protocol."""
+    pictures = (out / f"{protocol}-{name}.png" for name in ("confusion", "map", "gallery"))
+    return (out / f"{protocol}.json", *pictures)
+
+
 def write_evaluation(found: Evaluation, out: Path, settings: dict[str, Any]) -> list[Path]:
     """Write result, confusions, map and gallery; returns the files written."""
     out.mkdir(parents=True, exist_ok=True)
     asked, labels = found.rows[-1], found.test_features.labels
     table = confusion(asked.scores, labels)
     classes = found.test.classes
-    stem = found.protocol
     result = {
         "weights": found.weights.name,
         "protocol": found.protocol,
@@ -101,16 +112,18 @@ def write_evaluation(found: Evaluation, out: Path, settings: dict[str, Any]) -> 
         "code": code_version(),
         "hardware": hardware(),
     }
-    written = [out / f"{stem}.json"]
-    write_json(written[0], result)
+    file, confusions, map_file, gallery = evaluation_files(out, found.protocol)
+    write_json(file, result)
     where = f"{asked.name} on {found.data} ({found.test.name})"
-    written.append(draw_confusion(table, classes, out / f"{stem}-confusion.png", where))
+    written = [file, draw_confusion(table, classes, confusions, where)]
     if len(found.test_features.values) >= MIN_IMAGES:
         placed = feature_map(found.test_features)
-        written.append(draw_map(placed, classes, out / "map.png", where))
+        written.append(draw_map(placed, classes, map_file, where))
+    else:
+        map_file.unlink(missing_ok=True)  # of the result that was replaced
     pairs = (found.test, found.test_features), (found.train, found.train_features)
     title = f"{where}: a test image, then its nearest train images (green: of its class)"
-    written.append(draw_gallery(*pairs, out / "gallery.png", title=title))
+    written.append(draw_gallery(*pairs, gallery, title=title))
     return written
 
 
