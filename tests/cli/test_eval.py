@@ -114,6 +114,14 @@ def test_a_result_is_replaced_only_when_asked(photos, tmp_path, capsys):
     assert json.loads((tmp_path / "knn.json").read_text())["protocol"] == "knn"
 
 
+def test_several_processes_are_refused(photos, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    assert main(["eval", "pixels", str(photos), "--out", str(tmp_path / "out")]) == 2
+    assert "an evaluation is the work of one. Start it without torchrun" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
 def test_images_without_labels_are_refused(light, tmp_path, capsys):
     save_photos(tmp_path / "train", 4)
     (tmp_path / "test").mkdir()

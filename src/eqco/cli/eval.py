@@ -17,6 +17,8 @@ from eqco.cli.progress import progress_bar
 from eqco.data.opening import DEFAULT_ROOT, open_source
 from eqco.evaluation.linear import LINEAR_PROTOCOLS
 from eqco.report.evaluation import evaluation_files, print_evaluation, write_evaluation
+from eqco.runtime import processes
+from eqco.runtime.errors import InputError
 from eqco.runtime.whole_files import refuse_existing
 
 
@@ -83,6 +85,11 @@ def run(
         eqco eval torchvision:resnet50 cifar10 --neighbours 20 --temperature 0.1
     """
     console = Console()
+    if processes.launched():
+        raise InputError(
+            "torchrun has started several processes, but an evaluation is the work of one. Start "
+            "it without torchrun: eqco eval …"
+        )
     check_device(device)
     for file in evaluation_files(out, protocol):
         refuse_existing(file, overwrite=overwrite)
