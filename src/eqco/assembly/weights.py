@@ -198,11 +198,27 @@ def read_weights(path: Path, named: Architecture | None, module: nn.Module | Non
     if named is None and module is None and "backbone" in kept:
         named = Architecture(
             kept["backbone"],
-            int(kept["width"]),
+            whole_number(kept, "width", path),
             "small" if kept["stem"] == "small" else "imagenet",
         )
     found = fitted(state, str(path), named, module)
-    return replace(found, image_size=int(kept["image_size"])) if "image_size" in kept else found
+    if "image_size" not in kept:
+        return found
+    return replace(found, image_size=whole_number(kept, "image_size", path))
+
+
+def whole_number(kept: Mapping[str, str], name: str, path: Path) -> int:
+    """A number that an exported file tells of itself, unless its words were changed."""
+    try:
+        number = int(kept[name])
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise InputError(
+            f"{path} says of itself {name}={kept[name][:40]!r}; it must be a whole number of 1 or "
+            f"more. The file was changed after its export; export the weights again."
+        )
+    return number
 
 
 def kept_words(content: Any, words: Mapping[str, str]) -> dict[str, str]:
