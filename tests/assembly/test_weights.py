@@ -190,7 +190,7 @@ def test_what_cannot_be_opened_is_refused(given, settings, message):
     ("name", "given"), [("width", "wide"), ("width", "0"), ("image_size", "1.5")]
 )
 def test_an_exported_file_whose_words_were_changed_is_refused(tmp_path, name, given):
-    words = {"backbone": "light", "width": "1", "stem": "small", "image_size": "32", name: given}
+    words = {"backbone": "light", "width": "1", "stem": "imagenet", "image_size": "32", name: given}
     state = {name: value.contiguous() for name, value in LightEncoder().state_dict().items()}
     save_file(state, tmp_path / "mine.safetensors", metadata=words)
     with pytest.raises(InputError, match=f"mine.safetensors says of itself {name}='{given}'"):
