@@ -7,9 +7,15 @@ import torch
 from torch import nn
 
 from eqco.data import Split
-from eqco.data.images import MemoryImages
+from eqco.data.images import FileImages, MemoryImages
 from eqco.encoders import LightEncoder
-from eqco.evaluation.linear import LINEAR_PROTOCOLS, LinearProtocol, fingerprint, train_linear
+from eqco.evaluation.linear import (
+    LINEAR_PROTOCOLS,
+    LinearProtocol,
+    fingerprint,
+    images_hash,
+    train_linear,
+)
 from eqco.runtime.errors import InputError
 
 QUICK = LinearProtocol(
@@ -135,6 +141,30 @@ def test_a_checkpoint_of_another_training_is_replaced_only_when_asked(tmp_path):
     again = trained(2, checkpoint=place, overwrite=True, advance=done.append)
     assert done == [6]  # found done: its own checkpoint is gone on from
     assert torch.equal(again.scores, replaced.scores)
+
+
+def test_images_are_told_apart_by_any_name_any_label_and_their_number():
+    def told(names, labels):
+        return images_hash(Split("train", FileImages(names), torch.tensor(labels), ("a", "b")))
+
+    first = told(["1.png", "2.png", "3.png"], [0, 1, 0])
+    assert told(["1.png", "2.png", "3.png"], [0, 1, 0]) == first
+    others = [
+        told(["1.png", "x.png", "3.png"], [0, 1, 0]),
+        told(["1.png", "2.png", "3.png"], [0, 0, 0]),
+        told(["1.png", "2.png"], [0, 1]),
+        told(["1.png", "\udcff.png", "3.png"], [0, 1, 0]),  # a name that is no UTF-8
+    ]
+    assert len({first, *others}) == 5
+
+
+def test_a_checkpoint_of_relabelled_images_is_refused(tmp_path):
+    train, test = coloured(60), coloured(30, "test", 1)
+    place, protocol = tmp_path / "linear.pt", replace(QUICK, epochs=1)
+    train_linear(MeanColour(), train, test, protocol=protocol, size=16, checkpoint=place)
+    other = replace(train, labels=train.labels.index_fill(0, torch.tensor(30), 1))
+    with pytest.raises(InputError, match="belongs to another linear training"):
+        train_linear(MeanColour(), other, test, protocol=protocol, size=16, checkpoint=place)
 
 
 @pytest.mark.parametrize(

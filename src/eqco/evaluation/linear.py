@@ -86,6 +86,16 @@ def fingerprint(module: nn.Module) -> str:
     return digest.hexdigest()[:16]
 
 
+def images_hash(split: Split) -> str:
+    """A hash of the name and label of every image, in their order."""
+    assert split.labels is not None
+    digest = hashlib.sha256()
+    for number, label in enumerate(split.labels.tolist()):
+        name = split.images.name(number).encode(errors="surrogateescape")
+        digest.update(name + b"\0%d\0" % label)
+    return digest.hexdigest()[:16]
+
+
 def train_linear(
     backbone: nn.Module,
     train: Split,
@@ -138,8 +148,7 @@ def train_linear(
         classifier.parameters(), protocol.learning_rate, weight_decay=protocol.weight_decay
     )
     told = {"protocol": asdict(protocol), "seed": seed, "size": size, "backbone": before}
-    told |= {"images": len(train), "classes": list(train.classes)}
-    told |= {"first image": train.images.name(0), "last image": train.images.name(len(train) - 1)}
+    told |= {"images": images_hash(train), "classes": list(train.classes)}
     losses: list[float] = []
     if checkpoint is not None and checkpoint.exists():
         losses = restore(checkpoint, told, classifier, optimiser, overwrite=overwrite)
