@@ -132,6 +132,15 @@ def test_images_without_labels_are_refused(light, tmp_path, capsys):
     assert "has no labels" in message
 
 
+def test_a_class_without_training_images_is_told_by_its_name():
+    source = open_source("groceries-coarse")
+    train = source["train"]
+    others = (train.labels != train.classes.index("Pear")).nonzero()[:, 0].tolist()
+    few = Source("few", {"train": train.subset(others), "test": source["test"]})
+    with pytest.raises(InputError, match=r"no image of \(Pear\)"):
+        compare_encoder(open_weights("pixels", image_size=4), few)
+
+
 def test_one_test_image_is_refused_before_anything_is_computed(light):
     source = open_source("groceries")
     few = Source("few", {"train": source["train"], "test": source["test"].subset([0])})

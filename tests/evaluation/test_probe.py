@@ -124,8 +124,11 @@ def test_what_cannot_be_fitted_is_refused():
     with pytest.raises(InputError, match=r"held_out=1\.0"):
         probe_accuracy(train, train, held_out=1.0)
     unknown = Features(train.values, train.labels + 1)
-    with pytest.raises(InputError, match=r"classes that train has no image of \(numbers 4\)"):
+    with pytest.raises(InputError, match=r"classes that train has no image of \(number 4\)"):
         probe_accuracy(unknown, train)
+    named = Features(unknown.values, unknown.labels, ("ant", "bee", "cat", "dog", "eel"))
+    with pytest.raises(InputError, match=r"classes that train has no image of \(eel\)"):
+        probe_accuracy(named, train)
     broken = Features(
         train.values.clone().index_fill_(0, torch.tensor([3]), float("nan")), train.labels
     )

@@ -32,9 +32,21 @@ def check_pair(test: Features, train: Features) -> int:
         )
     unknown = sorted(set(test.labels.tolist()) - set(train.labels.tolist()))
     if unknown:
+        names = ", ".join(class_name(test, number) for number in unknown[:5])
         raise InputError(
-            f"test images are of classes that train has no image of (numbers "
-            f"{', '.join(map(str, unknown[:5]))}{' …' if len(unknown) > 5 else ''}), which nothing "
-            f"could learn. Test on the classes of train."
+            f"test images are of classes that train has no image of ({names}"
+            f"{' …' if len(unknown) > 5 else ''}), which nothing could learn. Test on the classes "
+            f"of train."
         )
     return int(train.labels.max()) + 1
+
+
+def class_name(features: Features, number: int) -> str:
+    """What to call a class in front of the user.
+
+    >>> import torch
+    >>> class_name(Features(torch.zeros(1, 2), torch.tensor([1]), ("cat", "dog")), 1)
+    'dog'
+    """
+    known = number < len(features.classes)
+    return features.classes[number] if known else f"number {number}"

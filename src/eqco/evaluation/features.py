@@ -16,10 +16,11 @@ __all__ = ["Features", "extract_features", "pixel_features"]
 
 @dataclass(frozen=True)
 class Features:
-    """Features and labels of a split: values (N, D), labels (N,)."""
+    """Features and labels of a split: values (N, D), labels (N,), and the classes' names."""
 
     values: Tensor
     labels: Tensor
+    classes: tuple[str, ...] = ()  # empty where they are not known
 
 
 @torch.no_grad()
@@ -60,19 +61,20 @@ def extract_features(
         on_unreadable=on_unreadable,
     )
     seen = []
-    for images, labels in loader:
-        seen.append((encode(images).float().cpu(), labels.cpu()))
-        advance(len(labels))
+    for images, truth in loader:
+        seen.append((encode(images).float().cpu(), truth.cpu()))
+        advance(len(truth))
     # a process whose images are all left out learns the size of a feature from the others
     size_of_one = seen[0][0].shape[1] if seen else 0
     size_of_one = int(processes.gather(torch.tensor([size_of_one])).max())
     if size_of_one == 0:
         raise InputError(f"none of the {len(split)} images of {split.name!r} can be read.")
     values = torch.cat([torch.empty(0, size_of_one), *(each for each, _ in seen)])
-    classes = torch.cat([torch.empty(0, dtype=torch.long), *(each for _, each in seen)])
+    labels = torch.cat([torch.empty(0, dtype=torch.long), *(each for _, each in seen)])
     if len(split) < processes.world_size():
-        return Features(values, classes)
-    return Features(processes.gather_uneven(values), processes.gather_uneven(classes))
+        return Features(values, labels, split.classes)
+    values, labels = processes.gather_uneven(values), processes.gather_uneven(labels)
+    return Features(values, labels, split.classes)
 
 
 def own_share(split: Split) -> Split:
