@@ -1,15 +1,18 @@
 """`eqco eval` as a user calls it: tables, files, refusals."""
 
+import io
 import json
 
 import pytest
 import torch
+from rich.console import Console
 
 from eqco.assembly import open_weights
 from eqco.assembly.comparison import compare_encoder
 from eqco.cli.main import main
 from eqco.data import Source, open_source
 from eqco.encoders import LightEncoder
+from eqco.report.evaluation import print_evaluation, write_evaluation
 from eqco.runtime.errors import InputError
 
 
@@ -139,6 +142,20 @@ def test_a_class_without_training_images_is_told_by_its_name():
     few = Source("few", {"train": train.subset(others), "test": source["test"]})
     with pytest.raises(InputError, match=r"no image of \(Pear\)"):
         compare_encoder(open_weights("pixels", image_size=4), few)
+
+
+def test_a_missing_row_of_random_weights_is_told_with_its_reason(light, photos, tmp_path):
+    data = open_source(str(photos))
+    own = open_weights(light, backbone=LightEncoder())
+    console = Console(file=io.StringIO(), width=400)
+    found = compare_encoder(own, data)
+    print_evaluation(console, found)
+    assert not any("random" in row.name for row in found.rows)
+    reason = f"no row of random weights: {light} is not a network by name"
+    assert reason in console.file.getvalue()
+    write_evaluation(found, tmp_path, {})
+    assert reason in json.loads((tmp_path / "knn.json").read_text())["left_out"]
+    assert compare_encoder(open_weights(light), data).left_out == ""
 
 
 def test_one_test_image_is_refused_before_anything_is_computed(light):

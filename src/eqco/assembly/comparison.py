@@ -48,6 +48,7 @@ class Evaluation:
     data: str
     settings: str  # in words
     rows: tuple[Row, ...]  # the encoder asked about is the last
+    left_out: str  # in words: the row that is missing and why; empty if none is
     train: Split
     test: Split
     train_features: Features
@@ -147,6 +148,7 @@ def compare_encoder(
         data=source.name,
         settings=in_words(protocol, k, temperature, linear),
         rows=tuple(rows),
+        left_out=left_out(weights),
         train=train_split,
         test=test_split,
         train_features=train_features,
@@ -167,6 +169,20 @@ def in_words(
         f"Linear: SGD, rate {linear.learning_rate:g}, weight decay {linear.weight_decay:g}, "
         f"{linear.epochs} epochs with drops after {drops}, batches of {linear.batch_size}."
     )
+
+
+def left_out(weights: Weights) -> str:
+    """Why there is no row of random weights; empty if there is one.
+
+    >>> left_out(pixels(8))
+    'There is no row of random weights: pixels have none.'
+    """
+    if weights.architecture is not None:
+        return ""
+    why = f"{weights.name} is not a network by name, so that no untrained one can be built like it"
+    if weights.origin == "pixels":
+        why = "pixels have none"
+    return f"There is no row of random weights: {why}."
 
 
 def row(

@@ -59,8 +59,8 @@ def print_evaluation(console: Console, found: Evaluation) -> None:
         markup=False,
         highlight=False,
     )
-    if NOTES[found.protocol]:
-        console.print(NOTES[found.protocol], style="dim", markup=False, highlight=False)
+    for note in filter(None, (NOTES[found.protocol], found.left_out)):
+        console.print(note, style="dim", markup=False, highlight=False)
     asked = found.rows[-1]
     scores = class_scores(confusion(asked.scores, found.test_features.labels), found.test.classes)
     console.print(f"\n{asked.name} ({asked.by}), class by class", style="bold", markup=False)
@@ -106,6 +106,7 @@ def write_evaluation(found: Evaluation, out: Path, settings: dict[str, Any]) -> 
         "measured_by": found.settings,
         "settings": settings,
         "rows": [row_values(row) for row in found.rows],
+        "left_out": found.left_out,
         "classes": [asdict(score) for score in class_scores(table, classes)],
         "confusion": table.tolist(),
         "predictions": asked.scores.argmax(dim=1).tolist(),
