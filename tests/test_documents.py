@@ -49,6 +49,12 @@ def test_links_inside_the_project_lead_somewhere(document):
         assert (document.parent / target).exists(), f"{document.name} points to {target}"
 
 
+def test_make_bench_runs_every_benchmark():
+    recipe = re.search(r"^bench:.*\n\tfor name in (.*?);", (ROOT / "Makefile").read_text(), re.M)
+    files = {path.stem for path in (ROOT / "benchmarks").glob("*.py")} - {"measure"}
+    assert set(recipe[1].split()) == files
+
+
 def blocks(language):
     text = (ROOT / "README.md").read_text()
     return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
