@@ -1,5 +1,7 @@
 """`eqco reproduce`: one experiment, all of them, or the list of what is done."""
 
+from dataclasses import replace
+
 import pytest
 
 from eqco.cli import reproduce as command
@@ -9,6 +11,7 @@ from eqco.experiments.catalog import EXPERIMENTS, find_experiment
 from eqco.experiments.experiment import reproduce
 from eqco.experiments.standing import standing
 from eqco.report.standing import duration
+from eqco.runtime.errors import InputError
 from eqco.runtime.records import read_records
 
 FEW = {name: EXPERIMENTS[name] for name in ("tab5", "study-bound")}
@@ -31,6 +34,39 @@ def test_all_runs_every_experiment_that_has_the_profile(tmp_path, monkeypatch, c
     assert all(read_records(tmp_path, name, "smoke") for name in FEW)
     text = capsys.readouterr().out
     assert all(experiment.title[:40] in text for experiment in FEW.values())
+
+
+def test_all_leaves_out_what_lacks_its_data_and_says_how_to_run_it(tmp_path, monkeypatch, capsys):
+    bccd = {"smoke": EXPERIMENTS["tab9"].profiles["desk"]}
+    lacking = replace(EXPERIMENTS["tab9"], profiles=bccd)
+    few = {"tab9": lacking, "study-bound": EXPERIMENTS["study-bound"]}
+    monkeypatch.setattr(command, "EXPERIMENTS", few)
+    arguments = ["reproduce", "all", "--profile", "smoke", "--results", str(tmp_path)]
+    assert main(arguments) == 0
+    assert read_records(tmp_path, "study-bound", "smoke")
+    *_, why, how = capsys.readouterr().out.splitlines()
+    assert why.startswith("left out: tab9: tab9 needs the data set bccd; give its folder")
+    assert how == (
+        "run it with: eqco reproduce tab9 --profile smoke --tiny-imagenet-20 FOLDER --bccd FOLDER "
+        f"--results {tmp_path}"
+    )
+
+
+def test_what_is_asked_for_by_name_and_lacks_its_data_is_an_error(tmp_path, capsys):
+    folders = ["--results", str(tmp_path), "--work", str(tmp_path)]
+    assert main(["reproduce", "tab9", "--profile", "desk", *folders]) == 2
+    assert "give its folder with --bccd FOLDER" in capsys.readouterr().err
+
+
+def test_a_stop_by_a_signal_ends_all(tmp_path, monkeypatch, capsys):
+    def stopped(recipe, seed, site):
+        raise InputError("stopped by SIGTERM; run the same command to go on.")
+
+    few = {"tab5": replace(EXPERIMENTS["tab5"], run=stopped), "study-bound": FEW["study-bound"]}
+    monkeypatch.setattr(command, "EXPERIMENTS", few)
+    assert main(["reproduce", "all", "--profile", "smoke", "--results", str(tmp_path)]) == 2
+    assert "stopped by SIGTERM" in capsys.readouterr().err
+    assert not read_records(tmp_path, "study-bound", "smoke")
 
 
 def test_the_list_says_what_is_done_and_what_the_rest_needs(tmp_path, capsys, monkeypatch):

@@ -1,6 +1,8 @@
 """`eqco reproduce EXPERIMENT`: run it, or what is missing of it, and compare with the paper."""
 
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,14 +13,23 @@ from rich.console import Console
 from eqco.cli.launch import launch
 from eqco.cli.progress import progress_bar
 from eqco.experiments.catalog import EXPERIMENTS, find_experiment
-from eqco.experiments.experiment import Experiment, Site, missing_runs, reproduce
+from eqco.experiments.experiment import (
+    Experiment,
+    MissingDataError,
+    Site,
+    missing_runs,
+    reproduce,
+)
 from eqco.report.catalog import PLOTS
 from eqco.report.standing import print_standings
 from eqco.report.summary import write_summary
-from eqco.runtime.errors import InputError
+from eqco.runtime.errors import InputError, MissingExtraError
+from eqco.runtime.records import Record
 from eqco.runtime.run_directory import RunDirectory, write_json
 
 ALL = "all"
+RESULTS, WORK = Path("results"), Path("runs")
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def run(
@@ -26,15 +37,15 @@ def run(
     *,
     profile: str = "desk",
     seeds: tuple[int, ...] = (),
-    results: Path = Path("results"),
+    results: Path = RESULTS,
     out: Path | None = None,
-    work: Path = Path("runs"),
+    work: Path = WORK,
     cifar10: Path | None = None,
     imagenet: Path | None = None,
     tiny_imagenet_20: Path | None = None,
     bccd: Path | None = None,
     coco: Path | None = None,
-    device: str = "cuda" if torch.cuda.is_available() else "cpu",
+    device: str = DEVICE,
     processes: int = 1,
     list: bool = False,
 ) -> None:
@@ -43,7 +54,8 @@ def run(
     Trainings that several experiments need are done once: they are found again in --work.
 
     Args:
-        experiment: its name, such as tab5, or all; --list shows them.
+        experiment: its name, such as tab5, or all; --list shows them. Of all, those whose data or
+            packages are missing are left out, and named at the end.
         profile: smoke (seconds), desk (CIFAR-10, minutes to hours on two cores), embedded (the
             same on the photographs that come with the package), paper (the published setting).
         seeds: seeds to run; the experiment's own if none are given.
@@ -80,22 +92,81 @@ def run(
         "bccd": bccd,
         "coco": coco,
     }
-    folders = {name: folder for name, folder in given.items() if folder is not None}
+    site = Site(
+        work=work,
+        folders={name: folder for name, folder in given.items() if folder is not None},
+        device=device,
+        launch=launcher(processes, device) if processes > 1 else None,
+    )
+    left_out: dict[str, str] = {}
     for chosen in chosen_experiments(experiment, profile):
         own = seeds or chosen.seeds[profile]
-        missing = missing_runs(chosen, profile, own, results)
-        total = sum(chosen.size(recipe) for recipe, _ in missing)
-        with progress_bar(console, f"{chosen.name}, {len(missing)} runs", total) as advance:
-            site = Site(
-                advance=advance,
-                work=work,
-                folders=folders,
-                device=device,
-                launch=launcher(processes, device) if processes > 1 else None,
-            )
-            records = reproduce(chosen, profile, own, results, site)
+        try:
+            records = with_progress(console, chosen, profile, own, results, site)
+        except (MissingDataError, MissingExtraError) as error:
+            if experiment != ALL:
+                raise
+            left_out[chosen.name] = str(error)
+            continue
         folder = out or results / chosen.name
         write_summary(console, chosen, records, folder, plot=PLOTS.get(chosen.name))
+    options = {
+        "--seeds": (seeds, ()),
+        "--results": (results, RESULTS),
+        "--out": (out, None),
+        "--work": (work, WORK),
+        "--device": (device, DEVICE),
+        "--processes": (processes, 1),
+    }
+    changed = {flag: value for flag, (value, usual) in options.items() if value != usual}
+    for name, reason in left_out.items():
+        print(f"\nleft out: {name}: {reason}")
+        print(f"run it with: {command_for(EXPERIMENTS[name], profile, given, changed)}")
+
+
+def with_progress(
+    console: Console,
+    chosen: Experiment,
+    profile: str,
+    seeds: Sequence[int],
+    results: Path,
+    site: Site,
+) -> list[Record]:
+    """The records of an experiment; what is missing is done under a bar."""
+    missing = missing_runs(chosen, profile, seeds, results)
+    total = sum(chosen.size(recipe) for recipe, _ in missing)
+    with progress_bar(console, f"{chosen.name}, {len(missing)} runs", total) as advance:
+        return reproduce(chosen, profile, seeds, results, replace(site, advance=advance))
+
+
+def command_for(
+    chosen: Experiment,
+    profile: str,
+    given: Mapping[str, Path | None],
+    options: Mapping[str, Any],
+) -> str:
+    """The command that runs one experiment, with FOLDER where a data set was not given.
+
+    Args:
+        chosen: the experiment.
+        profile: which of its profiles.
+        given: data set -> its folder, or None; those that the profile needs are named.
+        options: further flags and their values.
+
+    >>> tab9 = find_experiment("tab9")
+    >>> command_for(tab9, "paper", {"cifar10": None, "coco": None}, {"--seeds": (0, 1)})
+    'eqco reproduce tab9 --profile paper --coco FOLDER --seeds 0 1'
+    """
+    recipes = chosen.recipes(profile)
+    needs = {recipe.get("data") for recipe in recipes}
+    needs |= {recipe["pretraining"]["data"] for recipe in recipes if "pretraining" in recipe}
+    words = ["eqco", "reproduce", chosen.name, "--profile", profile]
+    for name in given:
+        if name in needs:
+            words += [f"--{name}", str(given[name] or "FOLDER")]
+    for flag, value in options.items():
+        words += [flag, *map(str, value if isinstance(value, tuple) else (value,))]
+    return shlex.join(words)
 
 
 def chosen_experiments(name: str, profile: str) -> "tuple[Experiment, ...]":

@@ -15,6 +15,7 @@ from eqco.runtime.records import Record, code_version, find_record, hardware
 __all__ = [
     "Comparison",
     "Experiment",
+    "MissingDataError",
     "Outcome",
     "Site",
     "missing_runs",
@@ -24,6 +25,10 @@ __all__ = [
 
 Recipe = dict[str, Any]
 Advance = Callable[[int], None]
+
+
+class MissingDataError(InputError):
+    """A run needs a data set that is not here; says which, and how to give it."""
 
 
 @dataclass(frozen=True, kw_only=True)

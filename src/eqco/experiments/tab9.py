@@ -12,7 +12,14 @@ from typing import Any
 
 from eqco.assembly.detection import resume_transfer, transfer_detection
 from eqco.evaluation.detection import METRICS, write_squares
-from eqco.experiments.experiment import Comparison, Experiment, Outcome, Recipe, Site
+from eqco.experiments.experiment import (
+    Comparison,
+    Experiment,
+    MissingDataError,
+    Outcome,
+    Recipe,
+    Site,
+)
 from eqco.experiments.published import PUBLISHED
 from eqco.experiments.training_runs import adding_up, open_data, spent, train_or_resume
 from eqco.recipes import Recipe as TrainingRecipe
@@ -97,7 +104,9 @@ def data_folder(name: str, site: Site) -> Path:
     if name == "squares":
         return write_squares(site.work / "squares", images={"train": 8, "test": 4}, side=64)
     if name not in site.folders:
-        raise InputError(f"tab9 needs the data set {name}; give its folder with --{name} FOLDER.")
+        raise MissingDataError(
+            f"tab9 needs the data set {name}; give its folder with --{name} FOLDER."
+        )
     return site.folders[name]
 
 
@@ -118,13 +127,13 @@ def pretrained(pretraining: Mapping[str, Any], site: Site) -> Path:
         )
     if not run.result.exists():
         data = pretraining["data"]
+        source = open_data(data, site)  # refused here if it is missing, also with processes
         # its steps are no part of the fine-tuning's progress
         silent = replace(site, advance=lambda count: None)
         if site.launch is not None:
             with adding_up(run):
                 site.launch(pretraining["recipe"], str(site.folders.get(data, data)), run.path)
         else:
-            source = open_data(data, site)
             train_or_resume(recipe_from_dict(pretraining["recipe"]), source, run, silent)
     return run.path
 

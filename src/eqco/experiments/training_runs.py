@@ -10,7 +10,7 @@ from typing import Any
 
 from eqco.assembly import resume, train
 from eqco.data import Source, open_source
-from eqco.experiments.experiment import Recipe, Site, processor_seconds
+from eqco.experiments.experiment import MissingDataError, Recipe, Site, processor_seconds
 from eqco.recipes import Recipe as TrainingRecipe
 from eqco.recipes import recipe_from_dict, recipe_to_dict
 from eqco.runtime.errors import InputError
@@ -77,7 +77,7 @@ def open_data(data: str, site: Site) -> Source:
     try:
         return opened(data)
     except InputError as error:
-        raise InputError(
+        raise MissingDataError(
             f"{error} Give its folder with --{data} FOLDER, or choose --profile embedded, which "
             f"runs on the photographs that come with the package."
         ) from error
