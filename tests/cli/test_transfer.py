@@ -5,8 +5,11 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from eqco.assembly.detection import rate_at
 from eqco.cli.main import main
 from eqco.evaluation.detection import write_squares
+from eqco.runtime.checkpoints import read_checkpoint
+from eqco.runtime.run_directory import RunDirectory
 
 TINY = [
     *("--profile", "desk", "--epochs", "2", "--drops", "1", "--num-images", "2"),
@@ -36,6 +39,43 @@ def test_a_detector_is_trained_tested_and_drawn_and_tested_again(squares, capsys
     assert "there is no folder" in capsys.readouterr().err
     assert main(["transfer", "detection", "moved", "--resume", "runs/detection"]) == 0
     assert capsys.readouterr().out.splitlines()[-3:] == said.splitlines()[-3:]
+
+
+def test_a_job_that_is_started_again_goes_on_and_another_is_refused(squares, capsys, monkeypatch):
+    command = ["transfer", "detection", "random", squares, "--backbone", "resnet18", *TINY]
+
+    def lost_at_the_last_step(settings, steps_per_epoch, step):
+        if step == 3:
+            raise KeyboardInterrupt
+        return rate_at(settings, steps_per_epoch, step)
+
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "one")
+    with monkeypatch.context() as patched:
+        patched.setattr("eqco.assembly.detection.rate_at", lost_at_the_last_step)
+        assert main(command) == 130
+    last = RunDirectory(Path("runs/detection")).last
+    assert read_checkpoint(last)["step"] == 2  # of 4
+    capsys.readouterr()
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "other")
+    assert main(command) == 2
+    assert "holds a run already" in capsys.readouterr().err
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "one")
+    assert main(command) == 0
+    said = capsys.readouterr().out
+    assert "started again after a process was lost: going on from runs/detection" in said
+    assert read_checkpoint(last)["step"] == 4
+
+
+def test_restarts_are_for_several_processes(squares, capsys, monkeypatch):
+    command = ["transfer", "detection", "random", squares, "--restarts", "3"]
+    assert main(command) == 2
+    assert "--restarts 3 without --processes" in capsys.readouterr().err
+    calls = []
+    monkeypatch.setattr("eqco.cli.transfer.launch", lambda words, **how: calls.append((words, how)))
+    assert main([*command, "--processes", "2"]) == 0
+    assert calls == [
+        (["transfer", "detection", "random", squares], {"count": 2, "restarts": 3}),
+    ]
 
 
 def test_a_resumed_run_keeps_its_settings(capsys):

@@ -115,6 +115,7 @@ def transfer_detection(
         parts = build(settings, copy.deepcopy(weights.backbone), train, own, workers)
         if processes.is_writer():
             run.start(recipe, environment(folder, train_split, chosen, train, test, str(own)))
+            run.write_job(processes.job())
         return finish(parts, run, recipe, settings, test, None, show)
 
 
@@ -158,6 +159,8 @@ def resume_transfer(
         )
     with processes.joined(device, timeout=timeout) as own, held(run):
         state = run.load(recipe)
+        if processes.is_writer():
+            run.write_job(processes.job())
         network = Architecture(**recipe["backbone"]).build()
         parts = build(settings, network, train, own, workers)
         try:

@@ -33,6 +33,7 @@ Leaves AP, AP50, AP75, APs, APm, APl, the AP of each class and a picture of dete
 Examples:
     eqco transfer detection runs/simo blood-cells/ --profile desk
     eqco transfer detection random VOC2007/ --backbone resnet18 --profile desk
+    eqco transfer detection runs/simo coco/ --processes 8 --restarts 3
     torchrun --nproc-per-node 8 -m eqco transfer detection torchvision:resnet50 coco/ --workers 4
     eqco transfer detection --resume runs/detection"""
 
@@ -67,6 +68,9 @@ class Options(DetectionSettings):
     """Processes that read images ahead."""
     processes: int = 1
     """How many processes of this machine train together; under torchrun leave it out."""
+    restarts: int = 0
+    """With --processes: how often they are started again, from the last checkpoint, when one is
+    lost."""
     timeout: float = 600.0
     """Seconds that a process waits for the others before it names the missing ones."""
     arguments: tyro.conf.Suppress[tuple[str, ...]] = ()
@@ -94,7 +98,10 @@ def parse(arguments: Sequence[str]) -> Options:
 
 def refuse_changes(arguments: Sequence[str]) -> None:
     """A resumed run keeps its settings: any other beside --resume is refused by name."""
-    allowed = ("--resume", "--device", "--workers", "--processes", "--timeout", "--help")
+    allowed = (
+        *("--resume", "--device", "--workers", "--help"),
+        *("--processes", "--restarts", "--timeout"),
+    )
     for argument in arguments:
         flag = argument.split("=")[0]
         if flag.startswith("--") and flag not in allowed:
@@ -111,16 +118,21 @@ def run(options: Options) -> None:
     )
     check(options)
     if options.processes != 1:
-        given = without(options.arguments, ("--processes",))
-        launch(["transfer", *given], count=options.processes)
+        given = without(options.arguments, ("--processes", "--restarts"))
+        launch(["transfer", *given], count=options.processes, restarts=options.restarts)
         return
     speaks = not (processes.launched() and processes.environment_rank() > 0)
     place = options.resume or options.out
+    restarted = RunDirectory(place).belongs_to(processes.job())
+    if restarted and speaks:
+        print(f"started again after a process was lost: going on from {place}")
     with training_display(sys.stdout) if speaks else nullcontext(lambda report: None) as show:
-        if options.resume is not None:
+        if options.resume is not None or restarted:
+            # the only word beside a resumed run is its data
+            moved = options.weights if options.resume is not None else options.data
             outcome = resume_transfer(
                 place,
-                options.weights or None,  # the only word beside a resumed run is its data
+                moved or None,
                 device=options.device,
                 workers=options.workers,
                 timeout=options.timeout,
@@ -150,6 +162,10 @@ def check(options: Options) -> None:
     """Refuse words that are missing, or that a resumed run knows by itself."""
     if options.processes < 1:
         raise InputError(f"--processes {options.processes}; it must be at least 1.")
+    if options.restarts and options.processes == 1:
+        raise InputError(
+            f"--restarts {options.restarts} without --processes; it belongs to several processes."
+        )
     if options.resume is not None and options.data:
         raise InputError(
             f"{options.weights} and {options.data} were given beside --resume {options.resume}, "
