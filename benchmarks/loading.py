@@ -42,7 +42,7 @@ def training_step(backbone: str) -> Callable[[Views, int], None]:
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
         optimiser.step()
-        method.after_step(output)
+        method.after_step(output.fresh_keys)
 
     return step
 

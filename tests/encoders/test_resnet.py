@@ -63,7 +63,9 @@ def test_width_multiplies_the_channels_of_every_layer(depth):
 def test_state_dicts_travel_to_torchvision_and_back_with_equal_outputs(depth):
     torch.manual_seed(depth)
     images = torch.randn(2, 3, 40, 40)
-    theirs, ours = torchvision_resnet(depth).eval(), resnet(depth).eval()
+    # in the layout of ours, so that equal means equal to the bit
+    theirs = torchvision_resnet(depth).eval().to(memory_format=torch.channels_last)
+    ours = resnet(depth).eval()
     ours.load_state_dict(theirs.state_dict())
     with torch.no_grad():
         assert_close(ours(images), theirs(images), rtol=0, atol=0)
@@ -72,13 +74,15 @@ def test_state_dicts_travel_to_torchvision_and_back_with_equal_outputs(depth):
     assert answer.missing_keys == ["fc.weight", "fc.bias"]
     assert answer.unexpected_keys == []
     back.fc = nn.Identity()
+    back.to(memory_format=torch.channels_last)
     with torch.no_grad():
         assert_close(back.eval()(images), theirs(images), rtol=0, atol=0)
 
 
 def test_the_small_stem_is_torchvisions_network_with_another_first_layer():
     torch.manual_seed(0)
-    theirs, images = torchvision_resnet(18), torch.randn(2, 3, 16, 16)
+    theirs = torchvision_resnet(18).to(memory_format=torch.channels_last)
+    images = torch.randn(2, 3, 16, 16)
     theirs.conv1 = nn.Conv2d(3, 64, 3, padding=1, bias=False)
     theirs.maxpool = nn.Identity()
     ours = resnet(18, stem="small")

@@ -19,7 +19,7 @@ def sgd(
     sgd_momentum: float = 0.9,
     weight_decay: float = 1e-4,
 ) -> torch.optim.SGD:
-    """SGD with momentum and weight decay, all parameters in one go.
+    """SGD with momentum and weight decay, in one pass over each parameter.
 
     Args:
         parameters: of the encoder that is trained.
@@ -38,7 +38,7 @@ def sgd(
         lr=learning_rate,
         momentum=sgd_momentum,
         weight_decay=weight_decay,
-        foreach=True,
+        fused=True,
     )
 
 
