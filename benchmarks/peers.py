@@ -1,18 +1,20 @@
 """The training loops that `train.py` is compared with, as their documentation has them.
 
-Each is a generator that makes one optimiser step per `next`, from decoding to the momentum update.
-All take the same backbone, images, N and MoCo v2 augmentation. `workers` are the DataLoader's.
+Each trains for ever, from decoding to the momentum update, and calls `done` after every step. All
+take the same backbone, images, N and MoCo v2 augmentation. `workers` are the DataLoader's.
 """
 
 import copy
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
+Done = Callable[[], None]
 QUEUE, DIM, TEMPERATURE = 4096, 128, 0.2
 
 
@@ -35,7 +37,9 @@ def sgd(parameters: Iterator[nn.Parameter]) -> torch.optim.SGD:
     return torch.optim.SGD(parameters, lr=0.03, momentum=0.9, weight_decay=1e-4)
 
 
-def lightly_moco(backbone: nn.Module, images, n: int, size: int, workers: int) -> Iterator[float]:
+def lightly_moco(
+    backbone: nn.Module, images: Dataset, n: int, size: int, workers: int, done: Done
+) -> None:
     """lightly's MoCo tutorial."""
     from lightly.loss import NTXentLoss
     from lightly.models.modules import MoCoProjectionHead
@@ -60,10 +64,12 @@ def lightly_moco(backbone: nn.Module, images, n: int, size: int, workers: int) -
         loss.backward()
         optimiser.step()
         optimiser.zero_grad()
-        yield float(loss.detach())
+        done()
 
 
-def lightly_simclr(backbone: nn.Module, images, n: int, size: int, workers: int) -> Iterator[float]:
+def lightly_simclr(
+    backbone: nn.Module, images: Dataset, n: int, size: int, workers: int, done: Done
+) -> None:
     """lightly's SimCLR tutorial, under the augmentation of the others."""
     from lightly.loss import NTXentLoss
     from lightly.models.modules import SimCLRProjectionHead
@@ -80,7 +86,7 @@ def lightly_simclr(backbone: nn.Module, images, n: int, size: int, workers: int)
         loss.backward()
         optimiser.step()
         optimiser.zero_grad()
-        yield float(loss.detach())
+        done()
 
 
 class PlainMoCo(nn.Module):
@@ -141,7 +147,9 @@ class Blur:
         return image.filter(ImageFilter.GaussianBlur(radius=random.uniform(0.1, 2.0)))
 
 
-def plain_moco(backbone: nn.Module, images, n: int, size: int, workers: int) -> Iterator[float]:
+def plain_moco(
+    backbone: nn.Module, images: Dataset, n: int, size: int, workers: int, done: Done
+) -> None:
     """A script in the form of MoCo's original: torchvision on PIL images, cross-entropy."""
     from torchvision import transforms
 
@@ -171,7 +179,71 @@ def plain_moco(backbone: nn.Module, images, n: int, size: int, workers: int) -> 
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
-        yield value
+        done()
+
+
+def stable_pretraining_simclr(
+    backbone: nn.Module, images: Dataset, n: int, size: int, workers: int, done: Done
+) -> None:
+    """stable-pretraining's module and SimCLR forward under Lightning's trainer."""
+    import lightning
+    from stable_pretraining import Module
+    from stable_pretraining.data import transforms
+    from stable_pretraining.forward import simclr
+    from stable_pretraining.losses import NTXEntLoss
+
+    view = transforms.Compose(
+        transforms.RGB(),
+        transforms.RandomResizedCrop((size, size), scale=(0.2, 1.0)),
+        transforms.ColorJitter(brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1, p=0.8),
+        transforms.RandomGrayscale(p=0.2),
+        transforms.PILGaussianBlur(p=0.5),
+        transforms.RandomHorizontalFlip(p=0.5),
+        transforms.ToImage(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225)),
+    )
+
+    class Named(Dataset):
+        """Samples as named entries, which its transforms take."""
+
+        def __init__(self):
+            self.transform = transforms.MultiViewTransform([view, view])
+
+        def __len__(self) -> int:
+            return len(images)
+
+        def __getitem__(self, number: int):
+            image, label = images[number]
+            return self.transform({"image": image, "label": label})
+
+    class Tell(lightning.Callback):
+        """Says when a step has ended."""
+
+        def on_train_batch_end(self, *_: object) -> None:
+            """A step has ended."""
+            done()
+
+    kept = {"persistent_workers": True} if workers else {}
+    loader = DataLoader(
+        Named(), batch_size=n, shuffle=True, drop_last=True, num_workers=workers, **kept
+    )
+    width = backbone.feature_dim
+    module = Module(
+        backbone=backbone,
+        projector=nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, DIM)),
+        forward=simclr,
+        simclr_loss=NTXEntLoss(temperature=TEMPERATURE),
+        optim={"optimizer": {"type": "SGD", "lr": 0.03, "momentum": 0.9, "weight_decay": 1e-4}},
+    )
+    trainer = lightning.Trainer(
+        max_epochs=1000,
+        accelerator="cpu",
+        callbacks=[Tell()],
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    trainer.fit(module, loader)
 
 
 PEERS = {
@@ -179,3 +251,6 @@ PEERS = {
     "lightly SimCLR": lightly_simclr,
     "MoCo-style script": plain_moco,
 }
+# heavy to install, so it takes part only where it is there
+if find_spec("stable_pretraining"):
+    PEERS["stable-pretraining SimCLR"] = stable_pretraining_simclr

@@ -9,7 +9,7 @@ augmentation. `limit` is the query encoder forward and backward and the key enco
 fixed batch, in the faster memory layout (for SimCLR: both views forward and backward). Others run
 with 0 and with 2 loading processes; the faster counts. Each contender has a process of its own;
 rounds take turns, and the best of each counts. Memory is the largest sum over the process and its
-workers, shared pages counted once.
+workers, shared pages counted once. A profile says where a step of SiMo goes.
 """
 
 import argparse
@@ -20,20 +20,21 @@ import os
 import tempfile
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import torch
 from measure import in_own_process, keep_record
 from peers import PEERS
-from torch.utils.data import Dataset
+from photos import IMAGES, Photos
+
+from eqco.encoders import Encoder, backbone_named, mlp_head
 
 JPEG = "ResNet-18, 64 px, JPEG"
 SETTINGS = {
-    "light, 32 px": {"backbone": "light", "size": 32, "n": 256, "seconds": 8},
-    "ResNet-18, 32 px": {"backbone": "resnet18", "size": 32, "n": 256, "seconds": 15},
-    JPEG: {"backbone": "resnet18", "size": 64, "n": 256, "seconds": 15},
-    "ResNet-50, 64 px": {"backbone": "resnet50", "size": 64, "n": 64, "seconds": 20},
+    "light, 32 px": {"backbone": "light", "size": 32, "n": 256, "seconds": 5},
+    "ResNet-18, 32 px": {"backbone": "resnet18", "size": 32, "n": 256, "seconds": 8},
+    JPEG: {"backbone": "resnet18", "size": 64, "n": 256, "seconds": 8},
+    "ResNet-50, 64 px": {"backbone": "resnet50", "size": 64, "n": 64, "seconds": 10},
 }
 OURS = {"eqco SiMo": "simo", "eqco MoCo v2": "mocov2", "eqco SimCLR": "simclr"}
 LIMITS = {"limit": False, "limit of SimCLR": True}
@@ -44,49 +45,12 @@ TARGETS: dict[str, tuple[float, float | None]] = {
     JPEG: (1.0, None),
     "ResNet-50, 64 px": (1.0, 1.05),
 }
+THREADS = len(os.sched_getaffinity(0))
 WAYS = ("workers", "channels_last")
 WARM = 2  # steps that are not counted
-IMAGES = 16_384
-
-
-class Photos(Dataset):
-    """The embedded photographs over and over, as PIL images: what a torchvision data set gives."""
-
-    def __init__(self, size: int, folder: str | None):
-        from eqco.data import open_source
-
-        pixels = open_source("groceries")["train"].images.pixels
-        smaller = torch.nn.functional.interpolate(pixels.float(), size, mode="area")
-        self.pixels = smaller.round().to(torch.uint8).permute(0, 2, 3, 1).contiguous().numpy()
-        self.folder = folder
-        self.transform = None
-
-    def __len__(self) -> int:
-        return IMAGES
-
-    def __getitem__(self, number: int):
-        from PIL import Image
-
-        number %= len(self.pixels)
-        if self.folder is None:
-            image = Image.fromarray(self.pixels[number])
-        else:
-            with open(f"{self.folder}/photos/{number:05d}.jpg", "rb") as file:
-                image = Image.open(file).convert("RGB")
-        return (image if self.transform is None else self.transform(image)), 0
-
-    def write(self, folder: str) -> None:
-        """As JPEG files, one for each photograph."""
-        from PIL import Image
-
-        Path(folder, "photos").mkdir()
-        for number, picture in enumerate(self.pixels):
-            Image.fromarray(picture).save(f"{folder}/photos/{number:05d}.jpg", quality=90)
 
 
 def fresh_backbone(name: str) -> torch.nn.Module:
-    from eqco.encoders import backbone_named
-
     torch.manual_seed(0)
     return backbone_named(name)
 
@@ -115,49 +79,15 @@ class Timer:
         return (counted[-1] - counted[0]) / (len(counted) - 1)
 
 
-def our_training(framework: str, question: dict, timer: Timer) -> None:
-    """The trainer itself, with schedule, metrics and diagnostics, told to report every step."""
-    from eqco.assembly import build_parts
-    from eqco.data import open_source, source_from_dataset
-    from eqco.recipes import named_recipe, recipe_to_dict
-    from eqco.runtime.run_directory import RunDirectory
-    from eqco.training.loop import run_training
-
-    photos = Photos(question["size"], None)
-    recipe = named_recipe(framework, "desk")
-    recipe = replace(
-        recipe,
-        data=replace(
-            recipe.data, image_size=question["size"], pipeline="mocov2", workers=question["workers"]
-        ),
-        encoder=replace(recipe.encoder, backbone=question["backbone"]),
-        training=replace(
-            recipe.training, num_queries=question["n"], log_every=1, diagnose_every=10, epochs=1000
-        ),
-    )
-    if question["folder"] is None:
-        source = source_from_dataset(photos)
-    else:
-        source = open_source(question["folder"])
-    parts = replace(build_parts(recipe, source), probe=None)
-    with tempfile.TemporaryDirectory() as place:
-        run, written = RunDirectory(Path(place) / "run"), recipe_to_dict(recipe)
-        run.start(written, {})
-        run_training(parts, run, written, show=timer)
-
-
 def peers_training(name: str, question: dict, timer: Timer) -> None:
     photos = Photos(question["size"], question["folder"])
     backbone = fresh_backbone(question["backbone"])
-    steps = PEERS[name](backbone, photos, question["n"], question["size"], question["workers"])
-    for loss in steps:
-        timer(loss)
+    setting = (question["n"], question["size"], question["workers"])
+    PEERS[name](backbone, photos, *setting, timer)
 
 
 def encoder_alone(symmetric: bool, question: dict, timer: Timer) -> None:
     """No data, no loss, no optimiser: what nothing can be faster than."""
-    from eqco.encoders import Encoder, mlp_head
-
     backbone = fresh_backbone(question["backbone"])
     encoder = Encoder(backbone, mlp_head(backbone.feature_dim))
     layout = torch.channels_last if question["channels_last"] else torch.contiguous_format
@@ -207,10 +137,14 @@ def proportional_bytes(process: int) -> int:
 
 def child(question: dict) -> dict:
     torch.set_num_threads(question["threads"])
+    if question["name"] in (*OURS, "profile"):
+        import ours  # only here: others shall not pay for what it loads
     name, memory, timer = question["name"], Memory(), Timer(question["seconds"])
+    if name == "profile":
+        return ours.profile(question)
     try:
         if name in OURS:
-            our_training(OURS[name], question, timer)
+            ours.our_training(OURS[name], question, timer)
         elif name in PEERS:
             peers_training(name, question, timer)
         else:
@@ -222,12 +156,12 @@ def child(question: dict) -> dict:
 
 def questions(setting: dict, folder: str | None) -> list[dict]:
     """Every contender, in every way it is tried."""
-    common = {**setting, "folder": folder, "threads": len(os.sched_getaffinity(0))}
+    common = {**setting, "folder": folder, "threads": THREADS}
     asked = [
         {**common, "name": name, "channels_last": last} for name in LIMITS for last in (False, True)
     ]
-    ours = (0,) if folder is None else (0, 2)  # images in memory need no workers
-    asked += [{**common, "name": name, "workers": workers} for name in OURS for workers in ours]
+    tried = (0,) if folder is None else (0, 2)  # images in memory need no workers
+    asked += [{**common, "name": name, "workers": workers} for name in OURS for workers in tried]
     asked += [{**common, "name": name, "workers": workers} for name in PEERS for workers in (0, 2)]
     return asked
 
@@ -255,6 +189,9 @@ def measure(title: str, rounds: int) -> dict[str, float]:
                 )
                 if name not in best or answer["seconds"] < best[name]["seconds"]:
                     best[name] = answer
+        if folder is None:
+            asked = {**setting, "name": "profile", "workers": 0, "folder": None, "threads": THREADS}
+            best["profile"] = in_own_process(__file__, asked)
     return {
         f"{title}/{name}/{what}": value
         for name, answer in best.items()
@@ -265,12 +202,14 @@ def measure(title: str, rounds: int) -> dict[str, float]:
 def show(title: str, found: dict[str, float]) -> None:
     n, (faster, near) = SETTINGS[title]["n"], TARGETS[title]
     print(f"\n{title}, N = {n}")
-    print(f"{'':<20}{'images/s':>10}{'time over limit':>17}{'memory, MB':>12}")
+    print(f"{'':<28}{'images/s':>10}{'time over limit':>17}{'memory, MB':>12}")
     for name in [*LIMITS, *OURS, *PEERS]:
         seconds = found[f"{title}/{name}/seconds"]
         limit = found[f"{title}/{'limit of SimCLR' if 'SimCLR' in name else 'limit'}/seconds"]
         memory = found[f"{title}/{name}/bytes"] / 1e6
-        print(f"{name:<20}{n / seconds:>10.0f}{seconds / limit:>17.2f}{memory:>12.0f}")
+        print(f"{name:<28}{n / seconds:>10.0f}{seconds / limit:>17.2f}{memory:>12.0f}")
+    for key in [key for key in found if key.startswith(f"{title}/profile/")]:
+        print(f"  {key.split('/')[-1]:<26}{1e3 * found[key]:>10.1f} ms")
     target = "" if near is None else f", at most {near} times the limit's time"
     print(f"target: at least {faster} times the others' speed{target}")
 
@@ -291,8 +230,10 @@ def main() -> None:
         show(title, measured)
         found |= measured
     if options.record:
-        versions = {name: importlib.metadata.version(name) for name in ("torch", "lightly")}
-        recipe = {"settings": SETTINGS, "rounds": options.rounds, "versions": versions}
+        others = {name.split()[0] for name in PEERS} - {"MoCo-style"}
+        versions = {name: importlib.metadata.version(name) for name in ("torch", *sorted(others))}
+        recipe = {"settings": SETTINGS, "rounds": options.rounds, "peers": versions}
+        recipe |= {"threads": THREADS, "images": IMAGES}
         keep_record("bench-train", recipe, found, begun)
 
 

@@ -196,6 +196,85 @@ def lab_tables(record: Record) -> list[Table]:
     return [Table(header=header, lines=lines)]
 
 
+def contenders(record: Record, setting: str) -> list[str]:
+    """Who was measured in one setting, without the profile."""
+    names = [key.split("/")[1] for key in record.metrics if key.startswith(f"{setting}/")]
+    return [name for name in dict.fromkeys(names) if name != "profile"]
+
+
+def limit_of(name: str) -> str:
+    """The encoder alone, as this contender uses it."""
+    return "limit of SimCLR" if "SimCLR" in name else "limit"
+
+
+def train_tables(record: Record) -> list[Table]:
+    """Images per second and memory in each setting, then where a step goes."""
+    tables = []
+    for setting, what in record.recipe["settings"].items():
+        metrics = record.metrics
+        times = {name: metrics[f"{setting}/{name}/seconds"] for name in contenders(record, setting)}
+        lines = []
+        for name, seconds in times.items():
+            ours = times["eqco SimCLR" if "SimCLR" in name else "eqco MoCo v2"]
+            rival = not name.startswith(("eqco", "limit"))
+            lines.append(
+                [
+                    name,
+                    f"{what['n'] / seconds:.0f}",
+                    f"{seconds / ours:.2f}" if rival else "",
+                    f"{seconds / times[limit_of(name)]:.2f}",
+                    f"{metrics[f'{setting}/{name}/bytes'] / 1e6:.0f}",
+                ]
+            )
+        header = ["", "images/s", "ours is faster by", "time over limit", "memory, MB"]
+        title = f"{setting}, N = {what['n']}"
+        tables.append(Table(title=title, header=header, lines=lines))
+    return [*tables, profile_table(record)]
+
+
+def profile_table(record: Record) -> Table:
+    """Milliseconds of each part of a step, a column for each setting."""
+    keys = [key.split("/") for key in record.metrics if "/profile/" in key]
+    settings = list(dict.fromkeys(key[0] for key in keys))
+    parts = list(dict.fromkeys(key[2] for key in keys))
+    lines = [
+        [part, *(f"{1e3 * record.metrics[f'{each}/profile/{part}']:.1f}" for each in settings)]
+        for part in parts
+    ]
+    return Table(title="Where a step of SiMo goes, ms", header=["", *settings], lines=lines)
+
+
+def train_charts(record: Record) -> list[Chart]:
+    """Bars of images per second, a chart for each setting."""
+    charts = []
+    for setting, what in record.recipe["settings"].items():
+        names = contenders(record, setting)
+        points = [
+            (float(i), what["n"] / record.metrics[f"{setting}/{name}/seconds"])
+            for i, name in enumerate(names)
+        ]
+        charts.append(
+            Chart(
+                title=setting,
+                x_label="",
+                y_label="images/s",
+                categories=names,
+                from_zero=True,
+                series=[Series(name="end to end", points=points, look="bars")],
+            )
+        )
+    return charts
+
+
+def train_note(record: Record) -> str:
+    """Peers, threads and rounds."""
+    recipe = record.recipe
+    return (
+        f"{peers(record)}; {recipe['threads']} threads, best of {recipe['rounds']} round(s). "
+        f"Peers of MoCo's kind are compared with our MoCo v2, of SimCLR's with our SimCLR."
+    )
+
+
 def scaling_tables(record: Record) -> list[Table]:
     """Images per second of one process and of two."""
     lines = []
@@ -259,6 +338,16 @@ BENCHMARKS: dict[str, Benchmark] = {
         title="A step of MoCo v2 against K",
         shows="ResNet-18 (ImageNet stem), 64 pixels, N = 256.",
         tables=step_tables,
+    ),
+    "bench-train": Benchmark(
+        title="Training end to end",
+        shows=(
+            "From stored images to the optimiser's step: same backbone, images, N and "
+            "augmentation. Limit is the encoder alone on a fixed batch."
+        ),
+        tables=train_tables,
+        charts=train_charts,
+        note=train_note,
     ),
     "bench-augment": Benchmark(
         title="Augmentation",

@@ -1,0 +1,93 @@
+"""The trainer itself, as `train.py` measures it, and where a step of it goes."""
+
+import itertools
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from photos import Photos
+
+from eqco.assembly import build_parts
+from eqco.contrast import Contrast
+from eqco.data import Source, open_source, source_from_dataset
+from eqco.methods.base import batch_negatives
+from eqco.recipes import Recipe, named_recipe, recipe_to_dict
+from eqco.runtime.run_directory import RunDirectory
+from eqco.training.diagnostics import diagnose
+from eqco.training.loop import run_training
+
+
+def our_training(framework: str, question: dict, done: Callable[[], None]) -> None:
+    """The trainer itself, with schedule, metrics and diagnostics; it asks for a rate every step."""
+    recipe = our_recipe(framework, question)
+    parts = build_parts(recipe, our_source(question))
+    rate = parts.learning_rate
+    parts = replace(parts, probe=None, learning_rate=lambda step: (done(), rate(step))[1])
+    with tempfile.TemporaryDirectory() as place:
+        run, written = RunDirectory(Path(place) / "run"), recipe_to_dict(recipe)
+        run.start(written, {})
+        run_training(parts, run, written)
+
+
+def our_recipe(framework: str, question: dict) -> Recipe:
+    recipe = named_recipe(framework, "desk")
+    return replace(
+        recipe,
+        data=replace(
+            recipe.data, image_size=question["size"], pipeline="mocov2", workers=question["workers"]
+        ),
+        encoder=replace(recipe.encoder, backbone=question["backbone"]),
+        training=replace(recipe.training, num_queries=question["n"], epochs=1000),
+    )
+
+
+def our_source(question: dict) -> Source:
+    if question["folder"] is None:
+        return source_from_dataset(Photos(question["size"], None))
+    return open_source(question["folder"])
+
+
+def profile(question: dict) -> dict[str, float]:
+    """Seconds of each part of a step of SiMo, the shortest of several; diagnostics by their share.
+
+    What lies between two marks belongs to the second.
+    """
+    recipe = our_recipe("simo", question)
+    parts = build_parts(recipe, our_source(question))
+    method, objective, optimiser = parts.method.train(), parts.objective, parts.optimiser
+    steps, best = parts.loader.steps, {}
+    for step in range(8):
+        marks = [("", time.perf_counter())]
+
+        def mark(name: str, marks: list = marks) -> None:
+            marks.append((name, time.perf_counter()))
+
+        images, draws = steps.pixels.index_select(0, steps.numbers(step)), steps.draws(step)
+        mark("data and draws")
+        first, second = (steps.augment(images, each) for each in draws)
+        mark("augmentation")
+        queries = method.encoder(first)
+        mark("query encoder, forward")
+        keys = method.key_encoder(second, step)
+        mark("key encoder, forward")
+        negatives = batch_negatives(
+            keys, count=method.num_negatives, shared=False, seed=0, draw=step
+        )
+        contrasts = [Contrast(queries, keys, negatives)]
+        loss = objective(contrasts)
+        mark("negatives and loss")
+        optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        mark("backward")
+        optimiser.step()
+        mark("optimiser")
+        method.after_step(None)
+        mark("momentum update")
+        diagnose(contrasts, temperature=objective.temperature, alpha=objective.alpha)
+        mark("diagnostics")
+        for (_, start), (name, end) in itertools.pairwise(marks):
+            best[name] = min(best.get(name, float("inf")), end - start)
+    best["diagnostics"] /= recipe.training.diagnose_every
+    return best
