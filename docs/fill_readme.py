@@ -66,7 +66,10 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "cifar10-simo": lambda: experiment_block("cifar10-simo", "desk", ""),
     **{
         name: functools.partial(experiment_block, name, "desk", SPREAD)
-        for name in ("fig4", "study-small-batch", "study-length", "fig1", "fig2", "fig3", "tab3")
+        for name in (
+            *("fig4", "study-small-batch", "study-length", "fig1", "fig2", "fig3", "tab3"),
+            "tab9",
+        )
     },
     **{name: functools.partial(benchmark_block, name) for name in BENCHMARKS},
 }

@@ -33,13 +33,18 @@ def sgd(
     """
     check_optimiser(learning_rate, sgd_momentum, weight_decay)
     # Paper: weight decay covers batch norm and biases too, as in the authors' release.
-    return torch.optim.SGD(
+    optimiser = torch.optim.SGD(
         parameters,
         lr=learning_rate,
         momentum=sgd_momentum,
         weight_decay=weight_decay,
         fused=True,
     )
+    if sgd_momentum > 0:
+        # torch makes these in the first step, and leaves them unset if the step overflows float16
+        for parameter in optimiser.param_groups[0]["params"]:
+            optimiser.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+    return optimiser
 
 
 class LARS(torch.optim.Optimizer):
