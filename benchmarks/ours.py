@@ -20,7 +20,7 @@ from eqco.training.loop import run_training
 
 
 def our_training(framework: str, question: dict, done: Callable[[], None]) -> None:
-    """The trainer itself, with schedule, metrics and diagnostics; it asks for a rate every step."""
+    """The trainer itself, all that surrounds a step included; it asks for a rate in every step."""
     recipe = our_recipe(framework, question)
     parts = build_parts(recipe, our_source(question))
     rate = parts.learning_rate
@@ -38,15 +38,16 @@ def our_recipe(framework: str, question: dict) -> Recipe:
         data=replace(
             recipe.data, image_size=question["size"], pipeline="mocov2", workers=question["workers"]
         ),
-        encoder=replace(recipe.encoder, backbone=question["backbone"]),
+        # one batch norm over the batch, as the others have it
+        encoder=replace(recipe.encoder, backbone=question["backbone"], bn_groups=1),
         training=replace(recipe.training, num_queries=question["n"], epochs=1000),
     )
 
 
 def our_source(question: dict) -> Source:
     if question["folder"] is None:
-        return source_from_dataset(Photos(question["size"], None))
-    return open_source(question["folder"])
+        return source_from_dataset(Photos(question["size"]))
+    return open_source(question["folder"], unlabelled=True, memory_gib=0)  # decoded in every step
 
 
 def profile(question: dict) -> dict[str, float]:

@@ -40,7 +40,7 @@ def sgd(parameters: Iterator[nn.Parameter]) -> torch.optim.SGD:
 def lightly_moco(
     backbone: nn.Module, images: Dataset, n: int, size: int, workers: int, done: Done
 ) -> None:
-    """lightly's MoCo tutorial."""
+    """lightly's example of MoCo in plain PyTorch."""
     from lightly.loss import NTXentLoss
     from lightly.models.modules import MoCoProjectionHead
     from lightly.models.utils import deactivate_requires_grad, update_momentum
@@ -70,7 +70,7 @@ def lightly_moco(
 def lightly_simclr(
     backbone: nn.Module, images: Dataset, n: int, size: int, workers: int, done: Done
 ) -> None:
-    """lightly's SimCLR tutorial, under the augmentation of the others."""
+    """lightly's example of SimCLR in plain PyTorch, under the augmentation of the others."""
     from lightly.loss import NTXentLoss
     from lightly.models.modules import SimCLRProjectionHead
     from lightly.transforms import MoCoV2Transform

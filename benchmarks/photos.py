@@ -13,16 +13,17 @@ IMAGES = 8192
 class Photos(Dataset):
     """The embedded photographs over and over, as PIL images: what a torchvision data set gives."""
 
-    def __init__(self, size: int, folder: str | None):
-        pixels = open_source("groceries")["train"].images.pixels
-        smaller = torch.nn.functional.interpolate(pixels.float(), size, mode="area")
-        once = smaller.round().to(torch.uint8).permute(0, 2, 3, 1)
-        self.pixels = once[torch.arange(IMAGES) % len(once)].numpy()  # held in full, as CIFAR-10 is
-        self.folder = folder
+    def __init__(self, size: int, folder: str | None = None):
+        self.folder = folder  # of JPEG files that `write` has made; None: held in memory
         self.transform = None
+        if folder is None:
+            pixels = open_source("groceries")["train"].images.pixels
+            smaller = torch.nn.functional.interpolate(pixels.float(), size, mode="area")
+            once = smaller.round().to(torch.uint8).permute(0, 2, 3, 1)
+            self.pixels = once[torch.arange(IMAGES) % len(once)].numpy()  # in full, as CIFAR-10 is
 
     def __len__(self) -> int:
-        return len(self.pixels)
+        return IMAGES
 
     def __getitem__(self, number: int):
         from PIL import Image

@@ -4,12 +4,13 @@
     python benchmarks/train.py --quick         the light encoder only
     python benchmarks/train.py --record        keep it under results/bench-train/
 
-From stored images to the optimiser's step: same backbone, images, N and two views by MoCo v2's
-augmentation. `limit` is the query encoder forward and backward and the key encoder forward on a
-fixed batch, in the faster memory layout (for SimCLR: both views forward and backward). Others run
-with 0 and with 2 loading processes; the faster counts. Each contender has a process of its own;
-rounds take turns, and the best of each counts. Memory is the largest sum over the process and its
-workers, shared pages counted once. A profile says where a step of SiMo goes.
+From stored images to the optimiser's step: same backbone, images, N, batch norm over the batch and
+two views by MoCo v2's augmentation (the others' blur is Pillow's, ours has a kernel of a tenth of
+the image). `limit` is the same work of the encoder alone, in float32 on a fixed batch and in the
+faster memory layout: queries forward and backward and keys forward; for SimCLR both views forward
+and backward. Others run with 0 and with 2 loading processes; the faster counts. Each contender has
+a process of its own; rounds take turns, and the best of each counts. Memory is the largest sum of
+what process and workers hold beyond program files. A profile says where a step of SiMo goes.
 """
 
 import argparse
@@ -87,7 +88,7 @@ def peers_training(name: str, question: dict, timer: Timer) -> None:
 
 
 def encoder_alone(symmetric: bool, question: dict, timer: Timer) -> None:
-    """No data, no loss, no optimiser: what nothing can be faster than."""
+    """No data, no loss, no optimiser."""
     backbone = fresh_backbone(question["backbone"])
     encoder = Encoder(backbone, mlp_head(backbone.feature_dim))
     layout = torch.channels_last if question["channels_last"] else torch.contiguous_format
@@ -107,7 +108,7 @@ def encoder_alone(symmetric: bool, question: dict, timer: Timer) -> None:
 
 
 class Memory(threading.Thread):
-    """The largest memory of this process and its children, shared pages counted once (Linux)."""
+    """The largest memory of this process and its children beyond program files (Linux)."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
@@ -115,10 +116,10 @@ class Memory(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        """Look twice a second."""
+        """Look five times a second."""
         while True:
-            self.largest = max(self.largest, sum(map(proportional_bytes, family())))
-            time.sleep(0.5)
+            self.largest = max(self.largest, sum(map(held_bytes, family())))
+            time.sleep(0.2)
 
 
 def family() -> list[int]:
@@ -127,12 +128,14 @@ def family() -> list[int]:
     return [os.getpid(), *map(int, children)]
 
 
-def proportional_bytes(process: int) -> int:
+def held_bytes(process: int) -> int:
+    """What is not read from a file; pages that processes share are divided among them."""
     try:
         lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
     except OSError:  # it has just ended
         return 0
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
+    kinds = ("Pss_Anon:", "Pss_Shmem:")
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(kinds))
 
 
 def child(question: dict) -> dict:
@@ -166,22 +169,25 @@ def questions(setting: dict, folder: str | None) -> list[dict]:
     return asked
 
 
+def ask(question: dict) -> dict:
+    """What a process of its own has measured."""
+    answer = in_own_process(__file__, question)
+    if "error" in answer:
+        raise SystemExit(f"{question['name']} failed: {answer['error']}")
+    return answer
+
+
 def measure(title: str, rounds: int) -> dict[str, float]:
     """`TITLE/CONTENDER/seconds` of a step, and `/bytes`; of several ways the fastest."""
     setting, best = SETTINGS[title], {}
     with tempfile.TemporaryDirectory() as place:
         folder = place if title == JPEG else None
         if folder is not None:
-            Photos(setting["size"], None).write(folder)
+            Photos(setting["size"]).write(folder)
         for turn in range(rounds):
             for question in questions(setting, folder):
-                answer = in_own_process(__file__, question)
-                name = question["name"]
-                way = {
-                    key: question[key] for key in ("workers", "channels_last") if key in question
-                }
-                if "error" in answer:
-                    raise SystemExit(f"{name} {way}: {answer['error']}")
+                answer, name = ask(question), question["name"]
+                way = {key: question[key] for key in WAYS if key in question}
                 print(
                     f"round {turn + 1}: {title}: {name} {way} "
                     f"{setting['n'] / answer['seconds']:.0f} images/s",
@@ -191,7 +197,7 @@ def measure(title: str, rounds: int) -> dict[str, float]:
                     best[name] = answer
         if folder is None:
             asked = {**setting, "name": "profile", "workers": 0, "folder": None, "threads": THREADS}
-            best["profile"] = in_own_process(__file__, asked)
+            best["profile"] = ask(asked)
     return {
         f"{title}/{name}/{what}": value
         for name, answer in best.items()
@@ -224,6 +230,10 @@ def main() -> None:
     if options.child:
         print(json.dumps(child(json.loads(options.child))))
         return
+    if options.quick and options.record:
+        raise SystemExit("--record keeps all settings, --quick measures one: give one of them.")
+    if "stable-pretraining SimCLR" not in PEERS:
+        print("stable-pretraining is not installed and left out")
     begun, found = time.time(), {}
     for title in list(SETTINGS)[: 1 if options.quick else None]:
         measured = measure(title, options.rounds)

@@ -158,6 +158,12 @@ def test_images_are_told_apart_by_any_name_any_label_and_their_number():
     assert len({first, *others}) == 5
 
 
+def test_images_in_memory_are_told_apart_by_their_pixels():
+    train = coloured(60)
+    other = replace(train, images=MemoryImages(train.images.pixels.flip(1)))
+    assert images_hash(other) != images_hash(train)
+
+
 def test_a_checkpoint_of_relabelled_images_is_refused(tmp_path):
     train, test = coloured(60), coloured(30, "test", 1)
     place, protocol = tmp_path / "linear.pt", replace(QUICK, epochs=1)

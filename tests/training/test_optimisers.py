@@ -9,7 +9,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from eqco.runtime.errors import InputError
-from eqco.training.optimisers import LARS, sgd
+from eqco.training.optimisers import LARS, load_optimiser, sgd
 
 
 def parameter(values):
@@ -175,3 +175,23 @@ def test_bad_settings_are_refused(make, settings, message):
 def test_lars_refuses_a_trust_coefficient_of_0():
     with pytest.raises(InputError, match=r"trust_coefficient=0\.0"):
         LARS([parameter([1.0])], 0.1, trust_coefficient=0.0)
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_a_state_of_another_layout_and_another_way_of_computing_goes_on(layout):
+    """Saved by torch's plain SGD in its default layout; gone on with fused, in any."""
+    torch.manual_seed(0)
+    plain = torch.nn.Parameter(torch.randn(4, 3, 2, 2))
+    theirs = torch.optim.SGD([plain], lr=0.1, momentum=0.9, foreach=True)
+    gradients = torch.randn(3, 4, 3, 2, 2)
+    plain.grad = gradients[0]
+    theirs.step()
+    ours = torch.nn.Parameter(plain.detach().clone(memory_format=layout))
+    optimiser = sgd([ours], 0.1, weight_decay=0.0)
+    load_optimiser(optimiser, theirs.state_dict())
+    assert optimiser.param_groups[0]["fused"]
+    for gradient in gradients[1:]:
+        plain.grad, ours.grad = gradient.clone(), gradient.clone(memory_format=layout)
+        theirs.step()
+        optimiser.step()
+    assert_close(ours, plain)

@@ -12,12 +12,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from eqco.data import LabelledLoader, Split, StepLoader, find_pipeline
+from eqco.data.images import MemoryImages
 from eqco.encoders import feature_dim_of
 from eqco.evaluation.features import extract_features
 from eqco.runtime.checkpoints import read_checkpoint, write_checkpoint
 from eqco.runtime.errors import InputError
 from eqco.runtime.seeds import generator_for
-from eqco.training.optimisers import sgd
+from eqco.training.optimisers import load_optimiser, sgd
 from eqco.training.schedules import learning_rate_factor
 
 __all__ = ["LINEAR_PROTOCOLS", "LinearProtocol", "LinearResult", "fingerprint", "train_linear"]
@@ -87,9 +88,11 @@ def fingerprint(module: nn.Module) -> str:
 
 
 def images_hash(split: Split) -> str:
-    """A hash of the name and label of every image, in their order."""
+    """A hash of the name and label of every image, in their order, and of pixels in memory."""
     assert split.labels is not None
     digest = hashlib.sha256()
+    if isinstance(split.images, MemoryImages):  # which have no names but their numbers
+        digest.update(split.images.pixels.contiguous().numpy())
     for number, label in enumerate(split.labels.tolist()):
         name = split.images.name(number).encode(errors="surrogateescape")
         digest.update(name + b"\0%d\0" % label)
@@ -253,7 +256,7 @@ def restore(
             f"Pass --overwrite to begin anew, or choose another --out."
         )
     classifier.load_state_dict(state["classifier"])
-    optimiser.load_state_dict(state["optimiser"])
+    load_optimiser(optimiser, state["optimiser"])
     losses: list[float] = state["losses"]
     return losses
 

@@ -118,7 +118,7 @@ class TrainingSettings:
     compile: bool = False
     """torch.compile the encoders."""
     channels_last: bool = False
-    """Memory layout of images and convolutions."""
+    """Memory layout of images and of timm's networks; our own compute so in any case."""
     seed: int = 0
     """Decides everything that is drawn."""
     log_every: int = 10

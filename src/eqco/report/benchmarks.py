@@ -343,7 +343,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         title="Training end to end",
         shows=(
             "From stored images to the optimiser's step: same backbone, images, N and "
-            "augmentation. Limit is the encoder alone on a fixed batch."
+            "augmentation. Limit is the same work of the encoder alone, on a fixed batch."
         ),
         tables=train_tables,
         charts=train_charts,

@@ -36,11 +36,10 @@ def plot_tab9(records: Sequence[Record], path: Path) -> Path:
     figure.legend(loc="outside upper center", ncols=len(rows), fontsize=8.5, frameon=False)
     seeds = len({record.seed for record in records})
     first = records[0]
-    figure.text(
-        0.995,
-        0.005,
+    figure.supxlabel(
         f"{first.recipe['data']}, {first.recipe['backbone']}, profile {first.profile}, "
         f"{seeds} seed{'s' * (seeds > 1)} (dots)",
+        x=0.995,
         ha="right",
         fontsize=7,
         color="#888888",

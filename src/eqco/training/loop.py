@@ -21,6 +21,7 @@ from eqco.runtime.signals import StopWish, stop_on_signals
 from eqco.training.alarms import Alarms, NonFiniteLossError, require_finite, what_is_kept
 from eqco.training.diagnostics import Diagnostics, diagnose
 from eqco.training.journal import Journal
+from eqco.training.optimisers import load_optimiser
 
 __all__ = ["Outcome", "Parts", "Rhythm", "StepReport", "run_training"]
 
@@ -332,7 +333,7 @@ def restore(
         raise InputError(
             "the checkpoint is of another network than this run's; give the same encoder=…"
         ) from error
-    parts.optimiser.load_state_dict(state["optimiser"])
+    load_optimiser(parts.optimiser, state["optimiser"])
     if state["scaler"]:
         scaler.load_state_dict(state["scaler"])
     alarms.load_state_dict(state["alarms"])

@@ -9,7 +9,9 @@ from torch import Tensor, nn
 
 from eqco.runtime.errors import InputError
 
-__all__ = ["LARS", "sgd"]
+__all__ = ["LARS", "load_optimiser", "sgd"]
+
+WAYS = ("foreach", "fused")  # of computing a step
 
 
 def sgd(
@@ -45,6 +47,23 @@ def sgd(
         for parameter in optimiser.param_groups[0]["params"]:
             optimiser.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
     return optimiser
+
+
+@torch.no_grad()
+def load_optimiser(optimiser: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    """Put a saved state back, in this optimiser's own way of computing.
+
+    A saved group also says how its steps were computed, and the fused step walks through memory
+    without a look at the layout: each buffer gets that of its parameter.
+    """
+    optimiser.load_state_dict(state)
+    for group in optimiser.param_groups:
+        group |= {name: optimiser.defaults[name] for name in WAYS if name in optimiser.defaults}
+        for parameter in group["params"]:
+            held = optimiser.state.get(parameter, {})
+            for name, value in held.items():
+                if isinstance(value, Tensor) and value.shape == parameter.shape:
+                    held[name] = torch.empty_like(parameter).copy_(value)
 
 
 class LARS(torch.optim.Optimizer):

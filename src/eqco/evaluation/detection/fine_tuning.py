@@ -18,6 +18,7 @@ from eqco.runtime.signals import stop_on_signals
 from eqco.training.alarms import require_finite
 from eqco.training.journal import Journal
 from eqco.training.loop import Clock, StepReport
+from eqco.training.optimisers import load_optimiser
 
 __all__ = ["FineTuning", "detect", "fine_tune", "with_precise_statistics"]
 
@@ -77,7 +78,7 @@ def fine_tune(
     step = 0
     if state is not None:
         detector.load_state_dict(state["detector"])
-        optimiser.load_state_dict(state["optimiser"])
+        load_optimiser(optimiser, state["optimiser"])
         step = int(state["step"])
     detector.train()
     journal = Journal(run, step)
