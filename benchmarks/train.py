@@ -1,14 +1,14 @@
 """Training end to end, ours and others': images per second and memory, beside the encoder alone.
 
-    python benchmarks/train.py                 all settings, about half an hour on two cores
+    python benchmarks/train.py                 all settings, about twelve minutes a round on two cores
     python benchmarks/train.py --quick         the light encoder only
     python benchmarks/train.py --record        keep it under results/bench-train/
 
 From stored images to the optimiser's step: same backbone, images, N, batch norm over the batch and
 two views by MoCo v2's augmentation (the others' blur is Pillow's, ours has a kernel of a tenth of
-the image). `limit` is the same work of the encoder alone, in float32 on a fixed batch and in the
-faster memory layout: queries forward and backward and keys forward; for SimCLR both views forward
-and backward. Others run with 0 and with 2 loading processes; the faster counts. Each contender has
+the image). `limit` is the same work of the encoder alone, in float32, channels-last, on a fixed
+batch: queries forward and backward and keys forward; for SimCLR both views forward and backward.
+Others run with 0 and with 2 loading processes; the faster counts. Each contender has
 a process of its own; rounds take turns, and the best of each counts. Memory is the largest sum of
 what process and workers hold beyond program files. A profile says where a step of SiMo goes.
 """
@@ -32,10 +32,10 @@ from eqco.encoders import Encoder, backbone_named, mlp_head
 
 JPEG = "ResNet-18, 64 px, JPEG"
 SETTINGS = {
-    "light, 32 px": {"backbone": "light", "size": 32, "n": 256, "seconds": 5},
-    "ResNet-18, 32 px": {"backbone": "resnet18", "size": 32, "n": 256, "seconds": 8},
-    JPEG: {"backbone": "resnet18", "size": 64, "n": 256, "seconds": 8},
-    "ResNet-50, 64 px": {"backbone": "resnet50", "size": 64, "n": 64, "seconds": 10},
+    "light, 32 px": {"backbone": "light", "size": 32, "n": 256, "seconds": 4},
+    "ResNet-18, 32 px": {"backbone": "resnet18", "size": 32, "n": 256, "seconds": 6},
+    JPEG: {"backbone": "resnet18", "size": 64, "n": 256, "seconds": 6},
+    "ResNet-50, 64 px": {"backbone": "resnet50", "size": 64, "n": 64, "seconds": 8},
 }
 OURS = {"eqco SiMo": "simo", "eqco MoCo v2": "mocov2", "eqco SimCLR": "simclr"}
 LIMITS = {"limit": False, "limit of SimCLR": True}
@@ -47,7 +47,6 @@ TARGETS: dict[str, tuple[float, float | None]] = {
     "ResNet-50, 64 px": (1.0, 1.05),
 }
 THREADS = len(os.sched_getaffinity(0))
-WAYS = ("workers", "channels_last")
 WARM = 2  # steps that are not counted
 
 
@@ -91,11 +90,9 @@ def encoder_alone(symmetric: bool, question: dict, timer: Timer) -> None:
     """No data, no loss, no optimiser."""
     backbone = fresh_backbone(question["backbone"])
     encoder = Encoder(backbone, mlp_head(backbone.feature_dim))
-    layout = torch.channels_last if question["channels_last"] else torch.contiguous_format
-    encoder = encoder.to(memory_format=layout)
     keys = copy.deepcopy(encoder).requires_grad_(False)
     shape = (question["n"], 3, question["size"], question["size"])
-    first, second = (torch.randn(shape).to(memory_format=layout) for _ in range(2))
+    first, second = (torch.randn(shape).to(memory_format=torch.channels_last) for _ in range(2))
     while True:
         encoder.zero_grad(set_to_none=True)
         if symmetric:
@@ -160,9 +157,7 @@ def child(question: dict) -> dict:
 def questions(setting: dict, folder: str | None) -> list[dict]:
     """Every contender, in every way it is tried."""
     common = {**setting, "folder": folder, "threads": THREADS}
-    asked = [
-        {**common, "name": name, "channels_last": last} for name in LIMITS for last in (False, True)
-    ]
+    asked = [{**common, "name": name, "workers": 0} for name in LIMITS]
     tried = (0,) if folder is None else (0, 2)  # images in memory need no workers
     asked += [{**common, "name": name, "workers": workers} for name in OURS for workers in tried]
     asked += [{**common, "name": name, "workers": workers} for name in PEERS for workers in (0, 2)]
@@ -187,9 +182,8 @@ def measure(title: str, rounds: int) -> dict[str, float]:
         for turn in range(rounds):
             for question in questions(setting, folder):
                 answer, name = ask(question), question["name"]
-                way = {key: question[key] for key in WAYS if key in question}
                 print(
-                    f"round {turn + 1}: {title}: {name} {way} "
+                    f"round {turn + 1}: {title}: {name}, {question['workers']} workers: "
                     f"{setting['n'] / answer['seconds']:.0f} images/s",
                     flush=True,
                 )
