@@ -1,6 +1,6 @@
 """Training end to end, ours and others': images per second and memory, beside the encoder alone.
 
-    python benchmarks/train.py                 all settings, about twelve minutes a round on two cores
+    python benchmarks/train.py                 all settings; some 15 minutes a round
     python benchmarks/train.py --quick         the light encoder only
     python benchmarks/train.py --record        keep it under results/bench-train/
 

@@ -197,9 +197,18 @@ def lab_tables(record: Record) -> list[Table]:
 
 
 def contenders(record: Record, setting: str) -> list[str]:
-    """Who was measured in one setting, without the profile."""
-    names = [key.split("/")[1] for key in record.metrics if key.startswith(f"{setting}/")]
-    return [name for name in dict.fromkeys(names) if name != "profile"]
+    """Who was measured in one setting: ours, then the others, then the limits."""
+    names = {key.split("/")[1] for key in record.metrics if key.startswith(f"{setting}/")}
+    kinds = {name: 0 if "eqco" in name else 2 if "limit" in name else 1 for name in names}
+    return sorted(names - {"profile"}, key=lambda name: (kinds[name], name))
+
+
+def fastest_first(record: Record) -> dict[str, int]:
+    """The settings and their N, the lightest network first."""
+    sizes = {setting: what["n"] for setting, what in record.recipe["settings"].items()}
+    return dict(
+        sorted(sizes.items(), key=lambda item: record.metrics[f"{item[0]}/limit/seconds"] / item[1])
+    )
 
 
 def limit_of(name: str) -> str:
@@ -210,7 +219,7 @@ def limit_of(name: str) -> str:
 def train_tables(record: Record) -> list[Table]:
     """Images per second and memory in each setting, then where a step goes."""
     tables = []
-    for setting, what in record.recipe["settings"].items():
+    for setting, n in fastest_first(record).items():
         metrics = record.metrics
         times = {name: metrics[f"{setting}/{name}/seconds"] for name in contenders(record, setting)}
         lines = []
@@ -220,23 +229,27 @@ def train_tables(record: Record) -> list[Table]:
             lines.append(
                 [
                     name,
-                    f"{what['n'] / seconds:.0f}",
+                    f"{n / seconds:.0f}",
                     f"{seconds / ours:.2f}" if rival else "",
                     f"{seconds / times[limit_of(name)]:.2f}",
                     f"{metrics[f'{setting}/{name}/bytes'] / 1e6:.0f}",
                 ]
             )
         header = ["", "images/s", "ours is faster by", "time over limit", "memory, MB"]
-        title = f"{setting}, N = {what['n']}"
+        title = f"{setting}, N = {n}"
         tables.append(Table(title=title, header=header, lines=lines))
     return [*tables, profile_table(record)]
 
 
 def profile_table(record: Record) -> Table:
-    """Milliseconds of each part of a step, a column for each setting."""
+    """Milliseconds of each part of a step, the longest first, a column for each setting."""
     keys = [key.split("/") for key in record.metrics if "/profile/" in key]
-    settings = list(dict.fromkeys(key[0] for key in keys))
-    parts = list(dict.fromkeys(key[2] for key in keys))
+    profiled = {key[0] for key in keys}
+    settings = [setting for setting in fastest_first(record) if setting in profiled]
+    parts = sorted(
+        {key[2] for key in keys},
+        key=lambda part: -record.metrics[f"{settings[0]}/profile/{part}"],
+    )
     lines = [
         [part, *(f"{1e3 * record.metrics[f'{each}/profile/{part}']:.1f}" for each in settings)]
         for part in parts
@@ -247,10 +260,10 @@ def profile_table(record: Record) -> Table:
 def train_charts(record: Record) -> list[Chart]:
     """Bars of images per second, a chart for each setting."""
     charts = []
-    for setting, what in record.recipe["settings"].items():
+    for setting, n in fastest_first(record).items():
         names = contenders(record, setting)
         points = [
-            (float(i), what["n"] / record.metrics[f"{setting}/{name}/seconds"])
+            (float(i), n / record.metrics[f"{setting}/{name}/seconds"])
             for i, name in enumerate(names)
         ]
         charts.append(
