@@ -92,7 +92,8 @@ def images_hash(split: Split) -> str:
     assert split.labels is not None
     digest = hashlib.sha256()
     if isinstance(split.images, MemoryImages):  # which have no names but their numbers
-        digest.update(split.images.pixels.contiguous().numpy())
+        for part in split.images.pixels.split(4096):
+            digest.update(part.contiguous().numpy().tobytes())
     for number, label in enumerate(split.labels.tolist()):
         name = split.images.name(number).encode(errors="surrogateescape")
         digest.update(name + b"\0%d\0" % label)
