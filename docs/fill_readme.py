@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from eqco.experiments.catalog import find_experiment
+from eqco.experiments.experiment import Comparison
 from eqco.report.benchmarks import BENCHMARKS, newest_benchmark
 from eqco.report.provenance import provenance
 from eqco.report.tables import comparison_table, markdown
@@ -32,15 +33,19 @@ def experiment_block(name: str, profile: str, heading: str) -> str:
     if not records:
         return f"Not run yet: `eqco reproduce {name} --profile {profile}`."
     cells = experiment.compare(records)
-    tables = [markdown(*comparison_table(cells))]
-    tables += [
-        f"{title}:\n\n{markdown(*comparison_table(concluded))}"
-        for title, concluded in {
-            **experiment.conclude(cells),
-            **experiment.further(records),
-        }.items()
-    ]
-    return "\n\n".join([heading + provenance(records), *tables])
+    concluded, further = experiment.conclude(cells), experiment.further(records)
+    shown = {title: further.pop(title) for title in list(further) if title.startswith("Gained")}
+    blocks = [heading + provenance(records), markdown(*comparison_table(cells))]
+    blocks += titled({**concluded, **shown})
+    if further:
+        blocks += [f"<details><summary>{'; '.join(further)}</summary>", *titled(further)]
+        blocks.append("</details>")
+    return "\n\n".join(blocks)
+
+
+def titled(tables: dict[str, list[Comparison]]) -> list[str]:
+    """Each table under its title."""
+    return [f"{title}:\n\n{markdown(*comparison_table(cells))}" for title, cells in tables.items()]
 
 
 def benchmark_block(name: str) -> str:
