@@ -6,6 +6,7 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 
+from eqco.cli.train import parse
 from eqco.recipes.named import RECIPES
 from eqco.recipes.plan import own_key_share, plan
 from eqco.runtime.errors import InputError
@@ -94,6 +95,16 @@ def test_plain_moco_with_fewer_negatives_is_told_of_alpha():
 def test_few_images_for_batch_norm():
     assert warned("few for batch norm", "simo", num_queries=15, num_negatives=8)
     assert not warned("few for batch norm", "simo", num_queries=16, num_negatives=8)
+
+
+def test_a_small_batch_is_told_of_alpha_and_a_short_queue():
+    """In a command that exists, and that gives as many negatives as a batch of 256 has."""
+    said = plan("simo", num_queries=16, num_negatives=15).warnings[-1]
+    options = parse(["photos", "--training.num-queries", "16", *said.split("… ")[1][:-1].split()])
+    assert options.negatives.count + options.negatives.queue == 255
+    assert options.objective.alpha == 4096
+    assert not warned("small batch", "simo", num_queries=256)
+    assert not warned("small batch", "simclr", num_queries=16)
 
 
 def test_a_queue_as_long_as_the_data_set_holds_the_querys_own_image():

@@ -26,6 +26,10 @@ NOTABLE_OVERSHOOT = 0.1
 # Queries whose own older key is in the queue: from this share on it is worth a warning.
 NOTABLE_OWN_KEYS = 0.1
 FEWEST_FOR_BATCH_NORM = 16
+# A batch that study-small-batch calls small, and what served it best there.
+SMALL_BATCH = 64
+FILLED_UP_TO = 255
+ALPHA_FOR_SMALL_BATCHES = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,6 +142,7 @@ def plan(
         warnings=(
             *warnings_on_alpha(framework, count, alpha, overshoot, plain),
             *warnings_on_sizes(n, count, dataset_size, queue=offered is None),
+            *advice_on_small_batches(framework, n),
         ),
         elsewhere=same_elsewhere(
             recipe.method,
@@ -275,6 +280,19 @@ def warnings_on_sizes(
             f"queries it holds an older key of their own image, as a negative. Use a shorter queue."
         )
     return warnings
+
+
+def advice_on_small_batches(framework: str, num_queries: int) -> list[str]:
+    """What to do with a small batch, as `eqco reproduce study-small-batch` found it."""
+    if framework != "simo" or num_queries > SMALL_BATCH:
+        return []
+    offered, alpha = num_queries - 1, ALPHA_FOR_SMALL_BATCHES
+    return [
+        f"N = {num_queries} is a small batch. In study-small-batch (CIFAR-10) a fixed alpha of "
+        f"{alpha} made up for most of what few negatives cost, and a short queue of keys beside it "
+        f"for the rest: eqco train … --negatives.count {offered} --negatives.queue "
+        f"{FILLED_UP_TO - offered} --objective.alpha {alpha}."
+    ]
 
 
 def own_key_share(num_negatives: int, dataset_size: int) -> float:
