@@ -27,7 +27,7 @@ NOTABLE_OVERSHOOT = 0.1
 NOTABLE_OWN_KEYS = 0.1
 FEWEST_FOR_BATCH_NORM = 16
 # A batch that study-small-batch calls small, and what served it best there.
-SMALL_BATCH = 64
+SMALL_BATCH = 32
 FILLED_UP_TO = 255
 ALPHA_FOR_SMALL_BATCHES = 4096
 
