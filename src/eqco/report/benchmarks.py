@@ -263,7 +263,7 @@ def train_charts(record: Record) -> list[Chart]:
     for setting, n in fastest_first(record).items():
         names = contenders(record, setting)
         points = [
-            (float(i), n / record.metrics[f"{setting}/{name}/seconds"])
+            (float(i), float(f"{n / record.metrics[f'{setting}/{name}/seconds']:.3g}"))
             for i, name in enumerate(names)
         ]
         charts.append(
