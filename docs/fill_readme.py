@@ -73,7 +73,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
         name: functools.partial(experiment_block, name, "desk", SPREAD)
         for name in (
             *("fig4", "study-small-batch", "study-length", "fig1", "fig2", "fig3", "tab3"),
-            "tab9",
+            *("tab6", "tab9"),
         )
     },
     **{name: functools.partial(benchmark_block, name) for name in BENCHMARKS},

@@ -288,9 +288,9 @@ def advice_on_small_batches(framework: str, num_queries: int) -> list[str]:
         return []
     offered, alpha = num_queries - 1, ALPHA_FOR_SMALL_BATCHES
     return [
-        f"N = {num_queries} is a small batch. In study-small-batch (CIFAR-10, N = 16) a fixed alpha "
-        f"of {alpha} gained over plain InfoNCE in both seeds; a short queue of keys beside it was "
-        f"best in the one seed that has been run: eqco train … --negatives.count {offered} "
+        f"N = {num_queries} is a small batch. In study-small-batch (CIFAR-10, N = 16) a fixed "
+        f"alpha of {alpha} gained over plain InfoNCE in both seeds; a short queue of keys beside "
+        f"it was best in the one seed that has been run: eqco train … --negatives.count {offered} "
         f"--negatives.queue {FILLED_UP_TO - offered} --objective.alpha {alpha}."
     ]
 
