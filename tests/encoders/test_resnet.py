@@ -135,3 +135,13 @@ def test_gradient_reaches_every_parameter():
 def test_what_cannot_be_built_is_refused(settings, message):
     with pytest.raises(InputError, match=message):
         resnet(settings.pop("depth"), **settings)
+
+
+def test_it_computes_channels_last_whatever_layout_comes_in_and_after_a_reload():
+    network = resnet(18, stem="small")
+    network.load_state_dict(
+        {name: value.contiguous() for name, value in network.state_dict().items()}
+    )
+    maps = network.layer2(network.layer1(network.conv1(torch.randn(2, 3, 16, 16))))
+    assert maps.is_contiguous(memory_format=torch.channels_last)
+    assert not maps.is_contiguous()
