@@ -38,6 +38,34 @@ def test_a_stop_while_writing_leaves_the_old_file_whole(tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["last.pt"]
 
 
+class Killed(BaseException):
+    """Stands for the end of the process."""
+
+
+@pytest.mark.parametrize("moment", range(3))
+def test_a_kill_while_saving_loses_no_checkpoint_that_is_to_be_kept(tmp_path, monkeypatch, moment):
+    """A run goes on after the step of last.pt: by then that step's kept file must stand."""
+    run, replace, replaced = RunDirectory(tmp_path), os.replace, []
+    run.save({**STATE, "step": 1}, keep=False)
+
+    def killed(*names):
+        if len(replaced) == moment:
+            raise Killed
+        replaced.append(names)
+        replace(*names)
+
+    monkeypatch.setattr(os, "replace", killed)
+    with pytest.raises(Killed):
+        run.save({**STATE, "step": 2}, keep=True)
+    kept = run.checkpoints / "step-00000002.pt"
+    goes_on_after = read_checkpoint(run.last)["step"]
+    assert goes_on_after == 1 or read_checkpoint(kept)["step"] == 2
+    monkeypatch.undo()
+    checkpoints.clear_partial(run.checkpoints)  # as who takes the folder next does
+    run.save({**STATE, "step": 2}, keep=True)
+    assert [read_checkpoint(path)["step"] for path in (kept, run.last)] == [2, 2]
+
+
 @pytest.mark.parametrize("damage", ["cut", "flip", "empty", "text"])
 def test_a_damaged_checkpoint_is_named_with_the_last_good_one(tmp_path, damage):
     run = RunDirectory(tmp_path)

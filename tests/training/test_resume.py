@@ -152,6 +152,17 @@ def assert_same(first, second):
         assert first == second
 
 
+def test_checkpoints_are_kept_at_their_own_epochs_whenever_others_are_saved(tmp_path):
+    recipe = tiny("simo")
+    rhythm = replace(recipe.training, epochs=4, save_every=2, keep_every=3)
+    train(replace(recipe, training=rhythm), source(), out=tmp_path, encoder=backbone())
+    run = RunDirectory(tmp_path)
+    kept = sorted(run.checkpoints.glob("step-*.pt"))
+    assert [path.name for path in kept] == ["step-00000015.pt"]  # 3 epochs of 5 steps
+    assert read_checkpoint(kept[0])["step"] == 15
+    assert read_checkpoint(run.last)["step"] == 20
+
+
 def test_the_trained_encoder_can_be_loaded(tmp_path):
     train(tiny("simo"), source(), out=tmp_path / "run", encoder=backbone())
     encoder = load(tmp_path / "run", backbone=backbone())

@@ -112,12 +112,14 @@ class RunDirectory:
 
     def save(self, state: dict[str, Any], *, keep: bool) -> Path:
         """Write the last checkpoint, keeping the one before; with `keep`, one for good as well."""
-        with self.writing(self.last):
-            write_checkpoint(self.last, state, previous=self.previous)
+        # the one for good first: a run killed between the two goes on from before this step and
+        # writes it again, where it would not come back to a step that its last checkpoint has
         if keep:
             kept = self.checkpoints / f"step-{state['step']:08d}.pt"
             with self.writing(kept):
                 write_checkpoint(kept, state)
+        with self.writing(self.last):
+            write_checkpoint(self.last, state, previous=self.previous)
         return self.last
 
     def read_recipe(self) -> dict[str, Any]:

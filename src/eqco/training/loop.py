@@ -168,13 +168,14 @@ def run_training(
                 journal.write(step, {f"probe/{k}": v for k, v in asked(parts).items()})
             # all stop at one step, whichever of them was asked to
             stopping = processes.any_of(wish.signal is not None)
-            if due(step, rhythm.save_every) or step == rhythm.total_steps or stopping:
+            keep = due(step, rhythm.keep_every)
+            if keep or due(step, rhythm.save_every) or step == rhythm.total_steps or stopping:
                 require_finite(step, mean(loss), saved(run))
                 largest = largest_weight(method)
                 require_finite(step, largest, saved(run), what="the largest weight")
                 state = snapshot(parts, scaler, alarms, recipe, step)
                 if processes.is_writer():
-                    run.save(state, keep=due(step, rhythm.keep_every))
+                    run.save(state, keep=keep)
             if stopping:
                 break
     if step == rhythm.total_steps and parts.probe is not None:
