@@ -27,6 +27,7 @@ from eqco.recipes import (
 from eqco.runtime.checkpoints import CheckpointError, read_checkpoint
 from eqco.runtime.errors import InputError
 from eqco.runtime.run_directory import RunDirectory
+from eqco.training.alarms import NonFiniteLossError
 from eqco.training.diagnostics import diagnose
 from eqco.training.loop import cut, optimise
 
@@ -235,11 +236,29 @@ def test_nan_stops_the_run_and_keeps_the_last_good_checkpoint(tmp_path, monkeypa
         return parts
 
     monkeypatch.setattr("eqco.assembly.runs.build_parts", build_and_keep)
-    with pytest.raises(InputError, match="stopped at step 8: queries holds"):
+    with pytest.raises(NonFiniteLossError, match="stopped at step 8: queries holds"):
         train(recipe, source(), out=tmp_path, encoder=backbone(), show=poison)
     state = read_checkpoint(RunDirectory(tmp_path).last)
     assert state["step"] == 5
     assert all(torch.isfinite(v).all() for v in state["method"].values() if hasattr(v, "shape"))
+
+
+class Picky(TinyBackbone):
+    """Refuses what it is given, from its third batch on."""
+
+    batches = 0
+
+    def forward(self, images):
+        self.batches += self.training
+        if self.batches > 2:
+            raise InputError("a batch of 8 images does not divide into bn_groups=3 equal parts.")
+        return super().forward(images)
+
+
+def test_only_numbers_that_are_not_finite_are_told_as_a_training_that_diverged(tmp_path):
+    with pytest.raises(InputError, match=r"^a batch of 8 images .* equal parts\.$") as refusal:
+        train(tiny("simo"), source(), out=tmp_path, encoder=Picky())
+    assert not isinstance(refusal.value, NonFiniteLossError)
 
 
 def test_accumulated_parts_imitate_the_same_alpha_and_average_their_gradients(tmp_path):

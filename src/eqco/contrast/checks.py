@@ -9,6 +9,7 @@ from eqco.contrast.negatives import Negatives
 from eqco.runtime.errors import InputError
 
 __all__ = [
+    "NonFiniteValuesError",
     "check_embeddings",
     "check_finite_values",
     "check_places",
@@ -16,6 +17,10 @@ __all__ = [
     "check_setting",
     "wants_finite_check",
 ]
+
+
+class NonFiniteValuesError(InputError):
+    """Embeddings hold NaN or infinity; says in which argument and how many."""
 
 
 def check_setting(
@@ -144,7 +149,7 @@ def check_finite_values(named: dict[str, Tensor], temperature: float | Tensor) -
             continue
         nan, infinite = int(torch.isnan(tensor).sum()), int(torch.isinf(tensor).sum())
         if nan or infinite:
-            raise InputError(
+            raise NonFiniteValuesError(
                 f"{name} holds {nan} NaN and {infinite} infinite values among {tensor.numel()}; "
                 f"all must be finite. Look for a diverged encoder, a learning rate that is too "
                 f"high, or an input that was not normalised."

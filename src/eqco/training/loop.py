@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from eqco.contrast import Contrast, Negatives, Objective
+from eqco.contrast.checks import NonFiniteValuesError
 from eqco.data import TwoViewLoader, Views
 from eqco.encoders import average_running_statistics
 from eqco.methods import Method, StepOutput
@@ -136,7 +137,7 @@ def run_training(
                 group["lr"] = rate
             try:
                 loss, output, fresh = optimise(parts, scaler, on_device(views, parts), step)
-            except InputError as error:
+            except NonFiniteValuesError as error:
                 raise NonFiniteLossError(
                     f"stopped at step {step + 1}: {error} {what_is_kept(saved(run))}"
                 ) from error
