@@ -18,7 +18,6 @@ from eqco.theory import (
     eqco_margin,
     info_nce,
     information_bound,
-    is_guaranteed_bound,
     largest_overshoot,
 )
 from eqco.theory.rules import require_negatives, require_positive
@@ -116,8 +115,6 @@ class EqCo(Estimator):
 
     def overshoot(self, num_negatives: int) -> float:
         """log((1+α)/(1+K)) where α > K."""
-        if is_guaranteed_bound(self.alpha, num_negatives):
-            return 0.0
         return largest_overshoot(self.alpha, num_negatives)
 
     def value(self, positive: Tensor, negative: Tensor, num_negatives: int) -> Tensor:

@@ -17,7 +17,7 @@ from eqco.runtime.seeds import generator_for
 from eqco.runtime.signals import stop_on_signals
 from eqco.training.alarms import require_finite
 from eqco.training.journal import Journal
-from eqco.training.loop import Clock, StepReport
+from eqco.training.loop import Clock, StepReport, mean, saved
 from eqco.training.optimisers import load_optimiser
 
 __all__ = ["FineTuning", "detect", "fine_tune", "with_precise_statistics"]
@@ -114,11 +114,6 @@ def fine_tune(
     return None if step == total else wish.signal or "SIGTERM"
 
 
-def mean(loss: Tensor) -> float:
-    """A loss over the images of all processes."""
-    return float(processes.mean_over_processes(loss))
-
-
 def losses_at(detector: nn.Module, batch: Batch, seed: int, step: int) -> dict[str, Tensor]:
     """The losses of one step; torchvision draws boxes and sizes from the global generator.
 
@@ -141,11 +136,6 @@ def snapshot(parts: FineTuning, recipe: dict[str, Any], step: int) -> dict[str, 
         "detector": parts.detector.state_dict(),
         "optimiser": parts.optimiser.state_dict(),
     }
-
-
-def saved(run: RunDirectory) -> str | None:
-    """The last checkpoint, if one was written."""
-    return str(run.last) if run.last.exists() else None
 
 
 def with_precise_statistics(parts: FineTuning, num_images: int) -> nn.Module:
