@@ -20,6 +20,7 @@ import torch
 
 import eqco
 from eqco.runtime.errors import InputError
+from eqco.runtime.whole_files import whole_file
 
 __all__ = ["Record", "code_version", "find_record", "hardware", "read_records", "recipe_hash"]
 
@@ -50,10 +51,8 @@ class Record:
     def write(self, root: Path) -> Path:
         """Write the record whole or not at all; returns its path."""
         path = self.path(root)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(f".{os.getpid()}.partial")
-        partial.write_text(json.dumps(asdict(self), indent=1, sort_keys=True) + "\n")
-        os.replace(partial, path)
+        with whole_file(path) as partial:
+            partial.write_text(json.dumps(asdict(self), indent=1, sort_keys=True) + "\n")
         return path
 
 

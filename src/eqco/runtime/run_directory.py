@@ -16,6 +16,7 @@ from eqco.runtime.checkpoints import (
     write_checkpoint,
 )
 from eqco.runtime.errors import InputError
+from eqco.runtime.whole_files import whole_file
 
 __all__ = ["RunDirectory"]
 
@@ -181,10 +182,8 @@ class RunDirectory:
     def forget_metrics_after(self, step: int) -> None:
         """Drop the lines that a run stopped after its checkpoint had written; they come anew."""
         lines = [line for line in whole_lines(self.metrics) if self.parsed(line)["step"] <= step]
-        partial = self.metrics.with_suffix(".partial")
-        with self.writing(self.metrics):
+        with self.writing(self.metrics), whole_file(self.metrics) as partial:
             partial.write_text("".join(line + "\n" for line in lines))
-            os.replace(partial, self.metrics)
 
 
 def whole_lines(path: Path) -> list[str]:
@@ -196,9 +195,8 @@ def whole_lines(path: Path) -> list[str]:
 
 def write_json(path: Path, values: Any) -> None:
     """Write JSON whole or not at all."""
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(values, indent=1) + "\n")
-    os.replace(partial, path)
+    with whole_file(path) as partial:
+        partial.write_text(json.dumps(values, indent=1) + "\n")
 
 
 def read_json(path: Path) -> Any:

@@ -1,0 +1,46 @@
+"""A file is written whole or not at all, also by two processes at once."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from eqco.runtime.run_directory import write_json
+from eqco.runtime.whole_files import whole_file
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+
+    def half_written():
+        with whole_file(path) as partial:
+            partial.write_text("ne")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        half_written()
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_two_processes_that_write_the_same_json_do_not_meet(tmp_path, monkeypatch):
+    """Another process writes its whole file while this one is in the middle of its own."""
+    path, write_text, met = tmp_path / "cost.json", Path.write_text, []
+
+    def meeting(self, text):
+        count = write_text(self, text)
+        if not met:
+            met.append(self)
+            with monkeypatch.context() as other:
+                other.setattr(os, "getpid", lambda: 1)
+                write_json(path, {"by": "the other"})
+            assert json.loads(path.read_text()) == {"by": "the other"}
+        return count
+
+    monkeypatch.setattr(Path, "write_text", meeting)
+    write_json(path, {"by": "this one"})
+    assert met
+    assert json.loads(path.read_text()) == {"by": "this one"}
+    assert list(tmp_path.iterdir()) == [path]
