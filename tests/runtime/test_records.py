@@ -1,6 +1,7 @@
 """A record is written whole, found by recipe and seed, and never passed over when damaged."""
 
 import dataclasses
+import json
 
 import pytest
 
@@ -52,19 +53,101 @@ def test_the_hash_ignores_the_order_of_keys():
     assert recipe_hash({"pairs": 64, "alpha": 512}) == recipe_hash(RECIPE)
 
 
-def test_a_damaged_record_is_named(tmp_path):
-    path = record().write(tmp_path)
-    path.write_text(path.read_text()[:50])
-    with pytest.raises(InputError, match=f"{path.name} is not a record"):
-        find_record(tmp_path, "tab5", "smoke", RECIPE, 3)
+def test_the_hash_is_that_of_what_is_read_back(tmp_path):
+    """Numbers as keys become words in JSON, and words sort otherwise: "224" before "32"."""
+    written = record(recipe={"images": {32: 256, 224: 48}})
+    written.write(tmp_path)
+    (found,) = read_records(tmp_path, "tab5", "smoke")
+    assert found.recipe == {"images": {"32": 256, "224": 48}}
+    assert find_record(tmp_path, "tab5", "smoke", written.recipe, 3) == found
 
 
-def test_a_record_under_a_wrong_name_is_refused(tmp_path):
+def damaged(tmp_path, content):
+    """The error that answers a record with this content, by both ways of reading."""
     path = record().write(tmp_path)
-    other = dataclasses.replace(record(), recipe={"alpha": 1})
-    path.write_bytes(other.write(tmp_path / "elsewhere").read_bytes())
-    with pytest.raises(InputError, match="another run than its name says"):
+    path.write_bytes(content)
+    with pytest.raises(InputError) as single:
         find_record(tmp_path, "tab5", "smoke", RECIPE, 3)
+    with pytest.raises(InputError) as several:
+        read_records(tmp_path, "tab5", "smoke")
+    assert str(single.value) == str(several.value)
+    assert str(single.value).startswith(str(path))
+    assert str(single.value).endswith("restore it or delete it.")
+    return str(single.value)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b'{"experiment": "ta', b"\xff\xfe\x00", b"[1, 2]", b"null", b"[" * 100_000],
+    ids=["empty", "cut off", "no UTF-8", "a list", "null", "deep"],
+)
+def test_a_file_that_is_no_json_object_is_named(tmp_path, content):
+    assert "is not a record of this project (" in damaged(tmp_path, content)
+
+
+def changed(**fields):
+    """The JSON of a record with some fields changed."""
+    return json.dumps({**dataclasses.asdict(record()), **fields}).encode()
+
+
+@pytest.mark.parametrize(
+    ("fields", "fault"),
+    [
+        ({"experiment": ["tab5"]}, 'experiment is ["tab5"], not text'),
+        ({"profile": None}, "profile is null, not text"),
+        ({"recipe": [1]}, "recipe is [1], not names with values"),
+        ({"seed": "3"}, 'seed is "3", not a whole number'),
+        ({"seed": 3.0}, "seed is 3.0, not a whole number"),
+        ({"seed": True}, "seed is true, not a whole number"),
+        ({"metrics": None}, "metrics is null, not names with values"),
+        ({"metrics": {"a": "high"}}, "the metric 'a' is \"high\", not a number"),
+        ({"metrics": {"a": None}}, "the metric 'a' is null, not a number"),
+        ({"curves": []}, "curves is [], not names with values"),
+        ({"code": 1}, "code is 1, not text"),
+        ({"hardware": "here"}, 'hardware is "here", not names with values'),
+        ({"seconds": "long"}, 'seconds is "long", not a number'),
+        ({"cpu_seconds": "long"}, 'cpu_seconds is "long", not a number or null'),
+        ({"finished": 7}, "finished is 7, not text"),
+        ({"colour": "red"}, "'colour' is no field of a record"),
+    ],
+)
+def test_a_field_of_another_type_is_named_with_what_it_holds(tmp_path, fields, fault):
+    assert f"is not a record of this project ({fault});" in damaged(tmp_path, changed(**fields))
+
+
+FIELDS = [field.name for field in dataclasses.fields(Record)]
+
+
+@pytest.mark.parametrize("name", [name for name in FIELDS if name != "cpu_seconds"])
+def test_a_missing_field_is_named(tmp_path, name):
+    values = json.loads(changed())
+    del values[name]
+    assert f"({name} is missing)" in damaged(tmp_path, json.dumps(values).encode())
+
+
+def test_records_of_before_the_processor_time_was_taken_are_read(tmp_path):
+    path = record(cpu_seconds=5.0).write(tmp_path)
+    values = json.loads(path.read_text())
+    del values["cpu_seconds"]
+    path.write_text(json.dumps(values))
+    assert read_records(tmp_path, "tab5", "smoke")[0].cpu_seconds is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "difference"),
+    [
+        ({"experiment": "tab4"}, "experiment is tab4, not tab5"),
+        ({"profile": "paper"}, "profile is paper, not smoke"),
+        ({"seed": 4}, "seed is 4, not 3"),
+        (
+            {"recipe": {"alpha": 1}},
+            f"the recipe's hash is {recipe_hash({'alpha': 1})}, not {recipe_hash(RECIPE)}",
+        ),
+    ],
+)
+def test_a_record_under_a_wrong_name_is_refused(tmp_path, fields, difference):
+    said = damaged(tmp_path, changed(**fields))
+    assert f"holds another run than its name says ({difference});" in said
 
 
 def test_hardware_and_code_say_what_ran():

@@ -25,6 +25,31 @@ from eqco.runtime.whole_files import whole_file
 __all__ = ["Record", "code_version", "find_record", "hardware", "read_records", "recipe_hash"]
 
 
+TYPES: dict[str, tuple[type, ...]] = {
+    "text": (str,),
+    "names with values": (dict,),
+    "a whole number": (int,),
+    "a number": (int, float),
+    "a number or null": (int, float, type(None)),
+}
+# The fields of a record as JSON holds them.
+KINDS = {
+    "experiment": "text",
+    "profile": "text",
+    "recipe": "names with values",
+    "seed": "a whole number",
+    "metrics": "names with values",
+    "curves": "names with values",
+    "code": "text",
+    "hardware": "names with values",
+    "seconds": "a number",
+    "cpu_seconds": "a number or null",
+    "finished": "text",
+}
+# Fields that the first records do not have.
+LATER = ("cpu_seconds",)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Record:
     """What one run found, and all that is needed to run it again."""
@@ -58,18 +83,87 @@ class Record:
 
 def recipe_hash(recipe: dict[str, Any]) -> str:
     """Ten hexadecimal digits that name a recipe, independent of the order of its keys."""
-    text = json.dumps(recipe, sort_keys=True, separators=(",", ":"))
+    # as JSON reads it back: there every key is a word, and words are sorted otherwise than numbers
+    plain = json.loads(json.dumps(recipe))
+    text = json.dumps(plain, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:10]
 
 
 def read_record(path: Path) -> Record:
     """One record from disk; a damaged file is named, never passed over."""
     try:
-        return Record(**json.loads(path.read_text()))
-    except (json.JSONDecodeError, TypeError) as error:
+        values = json.loads(path.read_text())
+    except (ValueError, RecursionError) as error:  # no JSON, no UTF-8, a number without end
         raise InputError(
             f"{path} is not a record of this project ({error}); restore it or delete it."
         ) from error
+    fault = fault_of(values)
+    if fault is not None:
+        raise InputError(
+            f"{path} is not a record of this project ({fault}); restore it or delete it."
+        )
+    record = Record(**values)
+    misplaced = misplacement(record, path)
+    if misplaced is not None:
+        raise InputError(
+            f"{path} holds another run than its name says ({misplaced}); restore it or delete it."
+        )
+    return record
+
+
+def fault_of(values: Any) -> str | None:
+    """What keeps JSON from being a record, in words; None: nothing does.
+
+    >>> fault_of({"experiment": 5})
+    'experiment is 5, not text'
+    >>> fault_of({})
+    'experiment is missing'
+    """
+    if not isinstance(values, dict):
+        return "it holds no names"
+    for name, kind in KINDS.items():
+        if name not in values and name not in LATER:
+            return f"{name} is missing"
+        if name in values and not is_a(values[name], kind):
+            return f"{name} is {shortened(values[name])}, not {kind}"
+    for name in values:
+        if name not in KINDS:
+            return f"{name!r} is no field of a record"
+    for name, value in values["metrics"].items():
+        if not is_a(value, "a number"):
+            return f"the metric {name!r} is {shortened(value)}, not a number"
+    return None
+
+
+def is_a(value: Any, kind: str) -> bool:
+    """Whether a value read from JSON is of a kind of `TYPES`; true and false are no numbers."""
+    if isinstance(value, bool):
+        return False
+    return isinstance(value, TYPES[kind])
+
+
+def shortened(value: Any) -> str:
+    """A value as JSON writes it, its first forty characters.
+
+    >>> shortened(None), len(shortened("x" * 100))
+    ('null', 40)
+    """
+    return json.dumps(value)[:40]
+
+
+def misplacement(record: Record, path: Path) -> str | None:
+    """In what a record differs from its folders and its file's name; None: in nothing."""
+    digits, _, seed = path.stem.partition("-")
+    place = path.absolute().parent
+    for name, said, named in (
+        ("experiment", record.experiment, place.parent.name),
+        ("profile", record.profile, place.name),
+        ("seed", str(record.seed), seed),
+        ("the recipe's hash", recipe_hash(record.recipe), digits),
+    ):
+        if said != named:
+            return f"{name} is {said}, not {named}"
+    return None
 
 
 def read_records(root: Path, experiment: str, profile: str) -> list[Record]:
@@ -84,10 +178,7 @@ def find_record(
     path = root / experiment / profile / f"{recipe_hash(recipe)}-{seed}.json"
     if not path.exists():
         return None
-    record = read_record(path)
-    if record.recipe != recipe or record.seed != seed:
-        raise InputError(f"{path} holds another run than its name says; restore it or delete it.")
-    return record
+    return read_record(path)
 
 
 def code_version() -> str:
