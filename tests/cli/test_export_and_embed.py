@@ -90,6 +90,14 @@ def test_embed_refuses_in_words(weights, arguments, message, capsys):
     assert message in capsys.readouterr().err
 
 
+def test_embed_refuses_several_processes(weights, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    assert main(["embed", weights, "groceries"]) == 2
+    assert "embedding is the work of one. Start it without torchrun" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == [weights]
+
+
 @pytest.mark.slow
 def test_an_embedding_that_was_killed_goes_on_to_the_same_file(tmp_path, monkeypatch):
     save_photos(tmp_path / "photos", 1500, side=20)

@@ -15,6 +15,8 @@ from eqco.data.albums import open_album
 from eqco.data.opening import DEFAULT_ROOT
 from eqco.encoders import Stem
 from eqco.evaluation.embedding import Embedding, embed, parts_folder
+from eqco.runtime import processes
+from eqco.runtime.errors import InputError
 from eqco.runtime.whole_files import whole_file
 
 
@@ -66,6 +68,11 @@ def run(
         eqco embed moco_v2_800ep_pretrain.pth.tar photos/ --on-unreadable skip
         eqco embed pixels photos/ --image-size 16
     """
+    if processes.launched():
+        raise InputError(
+            "torchrun has started several processes, but embedding is the work of one. Start it "
+            "without torchrun: eqco embed …"
+        )
     check_device(device)
     opened = open_weights(weights, backbone=backbone, width=width, stem=stem, image_size=image_size)
     albums = open_album(images, root=root)
