@@ -188,7 +188,8 @@ def test_what_cannot_be_opened_is_refused(given, settings, message):
 
 
 @pytest.mark.parametrize(
-    ("name", "given"), [("width", "wide"), ("width", "0"), ("image_size", "1.5")]
+    ("name", "given"),
+    [("width", "wide"), ("width", "0"), ("image_size", "1.5"), ("stem", "huge"), ("stem", "")],
 )
 def test_an_exported_file_whose_words_were_changed_is_refused(tmp_path, name, given):
     words = {"backbone": "light", "width": "1", "stem": "imagenet", "image_size": "32", name: given}

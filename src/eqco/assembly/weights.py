@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import nn
@@ -199,7 +199,7 @@ def read_weights(path: Path, named: Architecture | None, module: nn.Module | Non
         named = Architecture(
             kept["backbone"],
             whole_number(kept, "width", path),
-            "small" if kept["stem"] == "small" else "imagenet",
+            stem_told(kept, path),
         )
     found = fitted(state, str(path), named, module)
     if "image_size" not in kept:
@@ -219,6 +219,19 @@ def whole_number(kept: Mapping[str, str], name: str, path: Path) -> int:
             f"more. The file was changed after its export; export the weights again."
         )
     return number
+
+
+def stem_told(kept: Mapping[str, str], path: Path) -> Stem:
+    """The stem that an exported file tells of itself, unless its words were changed."""
+    known: tuple[Stem, ...] = get_args(Stem)
+    for stem in known:
+        if kept["stem"] == stem:
+            return stem
+    raise InputError(
+        f"{path} says of itself stem={kept['stem'][:40]!r}; there are "
+        f"{' and '.join(map(repr, known))}. The file was changed after its export; export the "
+        f"weights again."
+    )
 
 
 def kept_words(content: Any, words: Mapping[str, str]) -> dict[str, str]:
