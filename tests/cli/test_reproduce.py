@@ -8,11 +8,12 @@ from eqco.cli import reproduce as command
 from eqco.cli.main import main
 from eqco.experiments import standing as standing_module
 from eqco.experiments.catalog import EXPERIMENTS, find_experiment
-from eqco.experiments.experiment import reproduce
+from eqco.experiments.experiment import MissingDataError, reproduce
 from eqco.experiments.standing import standing
 from eqco.report.standing import duration
 from eqco.runtime.errors import InputError
 from eqco.runtime.records import read_records
+from eqco.training.alarms import NonFiniteLossError
 
 FEW = {name: EXPERIMENTS[name] for name in ("tab5", "study-bound")}
 
@@ -107,3 +108,34 @@ def test_profiles_and_names_that_do_not_exist_are_refused(capsys):
 def test_a_time_is_told_in_the_unit_that_suits_it():
     assert duration(3601) == "1 h"
     assert duration(90) == "1.5 min"
+
+
+def test_an_experiment_that_fails_does_not_keep_all_from_the_others(tmp_path, monkeypatch, capsys):
+    def diverged(recipe, seed, site):
+        raise NonFiniteLossError("the loss is nan at step 3.")
+
+    few = {"tab5": replace(EXPERIMENTS["tab5"], run=diverged), "study-bound": FEW["study-bound"]}
+    monkeypatch.setattr(command, "EXPERIMENTS", few)
+    assert main(["reproduce", "all", "--profile", "smoke", "--results", str(tmp_path)]) == 2
+    assert read_records(tmp_path, "study-bound", "smoke")
+    told = capsys.readouterr()
+    assert "failed: tab5: the loss is nan at step 3." in told.out
+    assert "1 of the experiments failed: tab5" in told.err
+
+
+def test_what_was_left_out_is_told_also_when_a_later_experiment_stops(
+    tmp_path, monkeypatch, capsys
+):
+    def lacking(recipe, seed, site):
+        raise MissingDataError("no cifar10 here.")
+
+    def stopped(recipe, seed, site):
+        raise InputError("stopped by SIGTERM; run the same command to go on.")
+
+    few = {
+        "tab5": replace(EXPERIMENTS["tab5"], run=lacking),
+        "study-bound": replace(EXPERIMENTS["study-bound"], run=stopped),
+    }
+    monkeypatch.setattr(command, "EXPERIMENTS", few)
+    assert main(["reproduce", "all", "--profile", "smoke", "--results", str(tmp_path)]) == 2
+    assert "left out: tab5: no cifar10 here." in capsys.readouterr().out

@@ -5,15 +5,20 @@ import signal
 from dataclasses import replace
 
 import pytest
+from PIL import Image
 
 from eqco.experiments import training_runs
+from eqco.experiments.accuracy import measurement_name
 from eqco.experiments.catalog import EXPERIMENTS, find_experiment
-from eqco.experiments.experiment import Site, missing_runs, reproduce
+from eqco.experiments.experiment import Site, missing_runs, recorded, reproduce
+from eqco.experiments.fig2 import kept_moments
 from eqco.experiments.fig4 import grid as fig4_grid
 from eqco.experiments.grid import differences, filled
 from eqco.experiments.scales import DESK, PAPER, SCALES, SMOKE, moco, simo
+from eqco.recipes import recipe_from_dict
 from eqco.runtime.errors import InputError
 from eqco.runtime.records import Record, recipe_hash
+from eqco.runtime.run_directory import RunDirectory, write_json
 
 GRIDS = [name for name in EXPERIMENTS if "embedded" in EXPERIMENTS[name].profiles]
 
@@ -137,5 +142,64 @@ def test_a_data_set_that_is_not_there_is_answered_with_what_to_do(tmp_path, monk
         raise InputError(f"{name} could not be opened.")
 
     monkeypatch.setattr(training_runs, "opened", missing)
-    with pytest.raises(InputError, match=r"--cifar10 FOLDER, or choose --profile embedded"):
+    with pytest.raises(InputError, match=r"Give its folder with --cifar10 FOLDER"):
         training_runs.open_data("cifar10", Site(work=tmp_path))
+
+
+def test_a_part_of_a_data_set_is_not_taken_for_all_of_it(tmp_path):
+    """Its results would be recorded, and found again, under the name of the whole."""
+    for split in ("train", "test"):
+        place = tmp_path / split / "cat"
+        place.mkdir(parents=True)
+        Image.new("RGB", (8, 8)).save(place / "0.png")
+    with pytest.raises(InputError, match=r"has 1 images in train where cifar10 has 50,000"):
+        training_runs.open_data("cifar10", Site(work=tmp_path, folders={"cifar10": tmp_path}))
+
+
+def test_an_accuracy_by_other_settings_is_measured_anew():
+    linear = {"accuracy": "linear", "linear": {"epochs": 100}}
+    names = [measurement_name(r) for r in (linear, {**linear, "linear": {"epochs": 90}})]
+    assert len(set(names)) == 2
+
+
+def test_a_run_tells_its_neighbours_by_the_number_that_was_asked_for(tmp_path):
+    run = RunDirectory(tmp_path)
+    write_json(run.result, {"probe": {"knn20_test": 0.5}})
+    found = training_runs.TrainedRun(directory=run, training=None, source=None, earlier=(0, 0))
+    assert found.knn(20) == 0.5
+    with pytest.raises(InputError, match="holds knn20_test, and the experiment asks for 200"):
+        found.knn(200)
+
+
+def test_figure_2_does_without_no_moment(tmp_path):
+    """With a checkpoint gone, the others would be taken for other moments."""
+    recipe = recipe_from_dict(moco("mocov2", DESK, count=4096, alpha=None)["training"])
+    run = training_runs.TrainedRun(
+        directory=RunDirectory(tmp_path), training=recipe, source=None, earlier=(0, 0)
+    )
+    run.directory.checkpoints.mkdir()
+    for step in (585, 1170, 1755, 2340):
+        (run.directory.checkpoints / f"step-{step:08d}.pt").touch()
+    assert len(kept_moments(run)) == 4
+    (run.directory.checkpoints / "step-00001170.pt").unlink()
+    with pytest.raises(InputError, match="has 3 kept moments of a training that keeps 4"):
+        kept_moments(run)
+
+
+def test_records_of_abandoned_recipes_are_not_taken_for_further_seeds(tmp_path):
+    fig4 = find_experiment("fig4")
+    now = fig4.profiles["smoke"][0]
+    for recipe, seed in ((now, 0), ({**now, "data": "elsewhere"}, 1)):
+        record(recipe, seed, 0.5).write(tmp_path)
+    assert [found.seed for found in recorded(fig4, "smoke", tmp_path)] == [0]
+
+
+def test_what_is_gained_names_what_it_is_gained_over():
+    study = find_experiment("study-small-batch")
+    records = [
+        replace(record(recipe, 0, 0.4), experiment=study.name) for recipe in study.profiles["smoke"]
+    ]
+    for each in records:
+        each.curves["information_kind"] = "bound"
+        each.metrics.update(information=1.0, gradient_norm=1.0)
+    assert next(iter(study.further(records))).startswith("Gained over batch: InfoNCE, ")

@@ -9,11 +9,12 @@ from PIL import Image
 
 from eqco.assembly import build_parts, rate_at
 from eqco.data import Source, open_source
+from eqco.experiments import training_runs
 from eqco.experiments.catalog import EXPERIMENTS
 from eqco.experiments.experiment import Site
 from eqco.experiments.grid import pretrain_and_ask
 from eqco.experiments.scales import PAPER, moco, simclr, simo
-from eqco.experiments.training_runs import IMAGES
+from eqco.experiments.training_runs import IMAGES, run_name
 from eqco.recipes import recipe_from_dict, recipe_to_dict
 from eqco.training.loop import optimise
 
@@ -145,8 +146,10 @@ def test_a_framework_takes_a_step_at_224_pixels(run, num_queries, num_negatives,
     assert not torch.equal(before, next(parts.method.encoder.parameters()))
 
 
-def test_from_a_folder_to_the_linear_protocol(folder, tmp_path):
+def test_from_a_folder_to_the_linear_protocol(folder, tmp_path, monkeypatch):
     """The whole way of a run of this profile, with a small network and one epoch of each."""
+    monkeypatch.setitem(training_runs.IMAGES, "imagenet", 8)
+    monkeypatch.setitem(training_runs.TEST_IMAGES, "imagenet", 8)
     run = simo(PAPER, count=2, alpha=256)
     recipe = recipe_from_dict(run["training"])
     recipe = replace(
@@ -163,3 +166,14 @@ def test_from_a_folder_to_the_linear_protocol(folder, tmp_path):
     assert set(outcome.metrics) == {"linear", "knn", "information", "gradient_norm"}
     assert 0 <= outcome.metrics["linear"] <= 1
     assert outcome.curves["num_negatives"] == 2
+
+
+def test_table_9_starts_from_the_trainings_of_table_2():
+    """200 epochs of ImageNet are not done twice: same recipe, same folder."""
+    shared = {
+        run_name(recipe, 0): recipe["training"] for recipe in EXPERIMENTS["tab2"].profiles["paper"]
+    }
+    asked = [r["pretraining"] for r in EXPERIMENTS["tab9"].profiles["paper"] if "pretraining" in r]
+    assert len(asked) == 2
+    for pretraining in asked:
+        assert shared[pretraining["run"]] == pretraining["recipe"]

@@ -40,11 +40,12 @@ def test_cells_hold_every_seed_and_the_papers_number():
 
 def test_steadiness_is_the_range_over_k_of_each_seed():
     cells = [
-        Comparison(row="eqco, information 2", column="K=64", values=(1.0, 2.0), published=1.5),
-        Comparison(row="eqco, information 2", column="K=128", values=(1.5, 2.25), published=1.75),
+        Comparison(row="eqco, information 2", column="K=64", values=(1.0, 2.0), seeds=(0, 1)),
+        Comparison(row="eqco, information 2", column="K=128", values=(2.25, 9.0), seeds=(1, 2)),
     ]
     (row,) = steadiness(cells)
-    assert (row.row, row.column, row.values) == ("information 2", "eqco", (0.5, 0.25))
+    assert (row.row, row.column, row.values) == ("information 2", "eqco", (0.25,))
+    assert row.seeds == (1,)  # the only one under both K
 
 
 def test_published_table_5_is_whole():

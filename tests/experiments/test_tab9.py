@@ -60,6 +60,8 @@ def test_rows_are_percent_with_the_gain_seed_by_seed():
     (difference, _) = gain(cells)
     assert difference.values == pytest.approx((5, 10))
     assert difference.row == "SiMo − random init"
+    (alone, _) = gain(TAB9.compare(records[1:]))  # seed 1 of SiMo is not there
+    assert alone.values == pytest.approx((5,))
     said = finding_tab9(records)
     assert said == "AP, SiMo − random init: +7.5 points on bccd (seeds: +5.0, +10.0)."
 

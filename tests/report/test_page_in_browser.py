@@ -2,6 +2,7 @@
 
 import json
 import math
+import shlex
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from eqco.cli.main import main
 from eqco.report.catalog import EXHIBITS
 from eqco.report.page import write_page
 from eqco.runtime.records import Record, read_records
@@ -127,6 +129,16 @@ def test_sliders_move_the_numbers_to_those_of_the_theory(visit, report, places):
         assert math.isclose(shown, float(theory), rel_tol=1e-9, abs_tol=1e-12), quantity
         text = page.text_content(f'[data-quantity="{quantity}"]').split()[0]
         assert math.isclose(float(text), float(theory), rel_tol=6e-3, abs_tol=1e-12), quantity
+
+
+def test_every_preset_prints_a_command_that_works(visit, report, capsys):
+    page = visit(report)
+    presets = page.query_selector_all(".presets button")
+    assert len(presets) == 5
+    for preset in presets:
+        preset.click()
+        command = page.text_content("#plan")
+        assert main(shlex.split(command)[1:]) == 0, command
 
 
 def drawn(page, place):

@@ -1,7 +1,6 @@
 """`eqco reproduce EXPERIMENT`: run it, or what is missing of it, and compare with the paper."""
 
-import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,9 +13,11 @@ from eqco.cli.launch import launch
 from eqco.cli.progress import progress_bar
 from eqco.experiments.catalog import EXPERIMENTS, find_experiment
 from eqco.experiments.experiment import (
+    FOLDERS,
     Experiment,
     MissingDataError,
     Site,
+    command_for,
     missing_runs,
     reproduce,
 )
@@ -26,6 +27,7 @@ from eqco.report.summary import write_summary
 from eqco.runtime.errors import InputError, MissingExtraError
 from eqco.runtime.records import Record
 from eqco.runtime.run_directory import RunDirectory, write_json
+from eqco.training.alarms import NonFiniteLossError
 
 ALL = "all"
 RESULTS, WORK = Path("results"), Path("runs")
@@ -55,7 +57,8 @@ def run(
 
     Args:
         experiment: its name, such as tab5, or all; --list shows them. Of all, those whose data or
-            packages are missing are left out, and named at the end.
+            packages are missing are left out, those whose training diverges have failed; both are
+            named at the end.
         profile: smoke (seconds), desk (CIFAR-10, minutes to hours on two cores), embedded (the
             same on the photographs that come with the package), paper (the published setting).
         seeds: seeds to run; the experiment's own if none are given.
@@ -85,31 +88,13 @@ def run(
         return
     if not experiment:
         raise InputError(f"name an experiment, or all. There are: {', '.join(EXPERIMENTS)}.")
-    given = {
-        "cifar10": cifar10,
-        "imagenet": imagenet,
-        "tiny-imagenet-20": tiny_imagenet_20,
-        "bccd": bccd,
-        "coco": coco,
-    }
+    given = dict(zip(FOLDERS, (cifar10, imagenet, tiny_imagenet_20, bccd, coco), strict=True))
     site = Site(
         work=work,
         folders={name: folder for name, folder in given.items() if folder is not None},
         device=device,
         launch=launcher(processes, device) if processes > 1 else None,
     )
-    left_out: dict[str, str] = {}
-    for chosen in chosen_experiments(experiment, profile):
-        own = seeds or chosen.seeds[profile]
-        try:
-            records = with_progress(console, chosen, profile, own, results, site)
-        except (MissingDataError, MissingExtraError) as error:
-            if experiment != ALL:
-                raise
-            left_out[chosen.name] = str(error)
-            continue
-        folder = out or results / chosen.name
-        write_summary(console, chosen, records, folder, plot=PLOTS.get(chosen.name))
     options = {
         "--seeds": (seeds, ()),
         "--results": (results, RESULTS),
@@ -119,9 +104,28 @@ def run(
         "--processes": (processes, 1),
     }
     changed = {flag: value for flag, (value, usual) in options.items() if value != usual}
-    for name, reason in left_out.items():
-        print(f"\nleft out: {name}: {reason}")
-        print(f"run it with: {command_for(EXPERIMENTS[name], profile, given, changed)}")
+    left_out: dict[str, str] = {}
+    failed: dict[str, str] = {}
+    try:
+        for chosen in chosen_experiments(experiment, profile):
+            own = seeds or chosen.seeds[profile]
+            try:
+                records = with_progress(console, chosen, profile, own, results, site)
+            except (MissingDataError, MissingExtraError, NonFiniteLossError) as error:
+                if experiment != ALL:
+                    raise
+                missing = not isinstance(error, NonFiniteLossError)
+                (left_out if missing else failed)[chosen.name] = str(error)
+                continue
+            folder = out or results / chosen.name
+            write_summary(console, chosen, records, folder, plot=PLOTS.get(chosen.name))
+    finally:
+        for what, names in (("left out", left_out), ("failed", failed)):
+            for name, reason in names.items():
+                command = command_for(EXPERIMENTS[name], profile, site.folders, changed)
+                print(f"\n{what}: {name}: {reason}\nrun it with: {command}")
+    if failed:
+        raise InputError(f"{len(failed)} of the experiments failed: {', '.join(failed)}.")
 
 
 def with_progress(
@@ -137,36 +141,6 @@ def with_progress(
     total = sum(chosen.size(recipe) for recipe, _ in missing)
     with progress_bar(console, f"{chosen.name}, {len(missing)} runs", total) as advance:
         return reproduce(chosen, profile, seeds, results, replace(site, advance=advance))
-
-
-def command_for(
-    chosen: Experiment,
-    profile: str,
-    given: Mapping[str, Path | None],
-    options: Mapping[str, Any],
-) -> str:
-    """The command that runs one experiment, with FOLDER where a data set was not given.
-
-    Args:
-        chosen: the experiment.
-        profile: which of its profiles.
-        given: data set -> its folder, or None; those that the profile needs are named.
-        options: further flags and their values.
-
-    >>> tab9 = find_experiment("tab9")
-    >>> command_for(tab9, "paper", {"cifar10": None, "coco": None}, {"--seeds": (0, 1)})
-    'eqco reproduce tab9 --profile paper --coco FOLDER --seeds 0 1'
-    """
-    recipes = chosen.recipes(profile)
-    needs = {recipe.get("data") for recipe in recipes}
-    needs |= {recipe["pretraining"]["data"] for recipe in recipes if "pretraining" in recipe}
-    words = ["eqco", "reproduce", chosen.name, "--profile", profile]
-    for name in given:
-        if name in needs:
-            words += [f"--{name}", str(given[name] or "FOLDER")]
-    for flag, value in options.items():
-        words += [flag, *map(str, value if isinstance(value, tuple) else (value,))]
-    return shlex.join(words)
 
 
 def chosen_experiments(name: str, profile: str) -> "tuple[Experiment, ...]":

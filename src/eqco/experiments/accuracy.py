@@ -26,14 +26,21 @@ def accuracies(run: TrainedRun, recipe: Recipe, site: Site) -> dict[str, float]:
     What was measured is kept beside the training, for other experiments that ask for it.
     """
     protocol = recipe["accuracy"]
-    kept = run.directory.path / f"{protocol}.json"
+    kept = run.directory.path / f"{measurement_name(recipe)}.json"
     if not kept.exists():
         measure = linear_protocol if protocol == "linear" else probe
         write_json(kept, {protocol: measure(run, recipe, site)})
-    found = {**read_json(kept), "knn": run.knn}
+    found = {**read_json(kept), "knn": run.knn(recipe["neighbours"])}
     if protocol == "linear":  # pixels of ImageNet are too many for a classifier of their own
         return found
     return found | reference_accuracies(run, recipe["neighbours"], site)
+
+
+def measurement_name(recipe: Recipe) -> str:
+    """The files of an accuracy are named after all that it depends on beside the training."""
+    if recipe["accuracy"] == "probe":  # has no settings
+        return "probe"
+    return f"linear-{recipe_hash(recipe['linear'])}"
 
 
 def probe(run: TrainedRun, recipe: Recipe, site: Site) -> float:
@@ -55,7 +62,7 @@ def linear_protocol(run: TrainedRun, recipe: Recipe, site: Site) -> float:
         seed=run.training.training.seed,
         device=site.device,
         workers=run.training.data.workers,
-        checkpoint=run.directory.path / "linear.pt",
+        checkpoint=run.directory.path / f"{measurement_name(recipe)}.pt",
     )
     return float((result.scores.argmax(dim=1) == result.labels).double().mean())
 
@@ -70,7 +77,13 @@ def features_of(
 ) -> tuple[Features, Features]:
     """Features of the training and of the test images."""
     train, test = (
-        extract_features(encode, source[split], size=training.data.image_size, device=device)
+        extract_features(
+            encode,
+            source[split],
+            size=training.data.image_size,
+            device=device,
+            workers=training.data.workers,
+        )
         for split in ("train", tested_split(source))
     )
     return train, test

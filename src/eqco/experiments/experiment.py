@@ -2,6 +2,7 @@
 
 import math
 import os
+import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,18 +11,25 @@ from statistics import fmean
 from typing import Any
 
 from eqco.runtime.errors import InputError
-from eqco.runtime.records import Record, code_version, find_record, hardware
+from eqco.runtime.records import Record, code_version, find_record, hardware, read_records
 
 __all__ = [
+    "FOLDERS",
     "Comparison",
     "Experiment",
     "MissingDataError",
     "Outcome",
     "Site",
+    "command_for",
     "missing_runs",
     "processor_seconds",
+    "recorded",
     "reproduce",
+    "seed_by_seed",
 ]
+
+# Data sets that do not come with the package: `eqco reproduce` has an option for each.
+FOLDERS = ("cifar10", "imagenet", "tiny-imagenet-20", "bccd", "coco")
 
 Recipe = dict[str, Any]
 Advance = Callable[[int], None]
@@ -69,6 +77,7 @@ class Comparison:
     row: str
     column: str
     values: tuple[float, ...]
+    seeds: tuple[int, ...] = ()  # of the values; needed where cells are compared seed by seed
     published: float | None = None
     kind: str = ""  # "bound" or "estimate" where the number is an f̂
     comparable: bool = True  # whether the paper's number was measured in the same setting
@@ -83,6 +92,11 @@ class Comparison:
     def spread(self) -> float:
         """Largest less smallest over seeds; NaN with one seed, which shows none."""
         return max(self.values) - min(self.values) if len(self.values) > 1 else math.nan
+
+    @property
+    def by_seed(self) -> dict[int, float]:
+        """Our numbers by their seeds."""
+        return dict(zip(self.seeds, self.values, strict=True))
 
     @property
     def difference(self) -> float | None:
@@ -125,6 +139,55 @@ class Experiment:
                 f"{self.name} has no profile {profile!r}. There are: {', '.join(self.profiles)}."
             )
         return self.profiles[profile]
+
+
+def seed_by_seed(cells: Sequence[Comparison]) -> dict[int, tuple[float, ...]]:
+    """What the cells say for each seed that all of them have.
+
+    >>> few = Comparison(row="", column="K=4", values=(1.0, 2.0), seeds=(0, 1))
+    >>> many = Comparison(row="", column="K=255", values=(5.0, 6.0), seeds=(1, 2))
+    >>> seed_by_seed([few, many])
+    {1: (2.0, 5.0)}
+    """
+    found = [cell.by_seed for cell in cells]
+    shared = sorted(set.intersection(*(set(values) for values in found)))
+    return {seed: tuple(values[seed] for values in found) for seed in shared}
+
+
+def recorded(experiment: Experiment, profile: str, results: Path) -> list[Record]:
+    """The records of the recipes that a profile has now; those of abandoned ones are left out."""
+    recipes = experiment.recipes(profile)
+    return [
+        record
+        for record in read_records(results, experiment.name, profile)
+        if record.recipe in recipes
+    ]
+
+
+def command_for(
+    experiment: Experiment,
+    profile: str,
+    folders: Mapping[str, Path] | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> str:
+    """The command that runs an experiment, with FOLDER where a data set was not given.
+
+    Args:
+        experiment: of the catalog.
+        profile: which of its profiles.
+        folders: data set -> its folder, as far as known; those that the profile needs are named.
+        options: further flags and their values.
+    """
+    recipes = experiment.recipes(profile)
+    needs = {recipe.get("data") for recipe in recipes}
+    needs |= {recipe["pretraining"]["data"] for recipe in recipes if "pretraining" in recipe}
+    words = ["eqco", "reproduce", experiment.name, "--profile", profile]
+    for name in FOLDERS:
+        if name in needs:
+            words += [f"--{name}", str((folders or {}).get(name, "FOLDER"))]
+    for flag, value in (options or {}).items():
+        words += [flag, *map(str, value if isinstance(value, tuple) else (value,))]
+    return shlex.join(words)
 
 
 def processor_seconds() -> float:

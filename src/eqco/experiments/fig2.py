@@ -6,7 +6,7 @@ of the normalisation, without the 1/N of the batch.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from eqco.experiments.scales import DESK, EMBEDDED, PAPER, SMOKE, Scale, moco
 from eqco.experiments.training_runs import TrainedRun, train_once, training_steps
 from eqco.methods import MoCo
 from eqco.runtime.checkpoints import read_checkpoint
+from eqco.runtime.errors import InputError
 from eqco.runtime.records import Record
 from eqco.training.diagnostics import diagnose
 
@@ -42,9 +43,10 @@ def look(recipe: Recipe, seed: int, site: Site) -> Outcome:
     run = train_once(recipe, seed, site)
     metrics: dict[str, float] = {}
     curves: dict[str, Any] = {"trained_by": run.code}
-    for moment, checkpoint in enumerate(kept_moments(run), start=1):
-        found = norms_at(checkpoint, run, recipe, site)
-        share = moment / len(kept_moments(run))
+    for checkpoint in kept_moments(run):
+        state = read_checkpoint(checkpoint)
+        share = state["step"] / run.steps
+        found = norms_at(state, run, recipe, site)
         for (loss, count), norms in found.items():
             metrics[f"{share:g} {loss} K={count} mean"] = norms.mean
             metrics[f"{share:g} {loss} K={count} deviation"] = norms.deviation
@@ -54,16 +56,23 @@ def look(recipe: Recipe, seed: int, site: Site) -> Outcome:
 
 
 def kept_moments(run: TrainedRun) -> list[Path]:
-    """The checkpoints that the training kept for good."""
-    return sorted(run.directory.checkpoints.glob("step-*.pt"))
+    """The checkpoints that the training kept for good; refused if one is gone."""
+    kept = sorted(run.directory.checkpoints.glob("step-*.pt"))
+    settings = run.training.training
+    expected = settings.epochs // settings.keep_every
+    if len(kept) != expected:
+        raise InputError(
+            f"{run.directory.checkpoints} has {len(kept)} kept moments of a training that keeps "
+            f"{expected}. Move {run.directory.path} away to train it again."
+        )
+    return kept
 
 
 def norms_at(
-    checkpoint: Path, run: TrainedRun, recipe: Recipe, site: Site
+    state: Mapping[str, Any], run: TrainedRun, recipe: Recipe, site: Site
 ) -> dict[tuple[str, int], Norms]:
     """Norms by loss and K at one moment; queries of several batches, K keys drawn for each."""
     parts = build_parts(run.training, run.source, device=site.device)
-    state = read_checkpoint(checkpoint)
     parts.method.load_state_dict(state["method"])
     method = parts.method.train()
     assert isinstance(method, MoCo)
@@ -123,6 +132,7 @@ def table(records: Sequence[Record], quantity: str) -> list[Comparison]:
                 record.metrics[f"{share} {loss} K={count} {quantity}"]
                 for record in several.values()
             ),
+            seeds=tuple(several),
         )
         for share in shares
         for loss, title in LOSSES.items()

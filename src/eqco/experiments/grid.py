@@ -109,7 +109,9 @@ def grid_experiment(
         if baseline is not None:
             gained = differences(grid, records, baseline)
             if gained:
-                tables["Gained over InfoNCE, points of accuracy, seed by seed"] = gained
+                plain = {cell.row for cell in grid if baseline(cell)}
+                name = plain.pop() if len(plain) == 1 else "InfoNCE"
+                tables[f"Gained over {name}, points of accuracy, seed by seed"] = gained
         for quantity in quantities:
             chosen = named(quantity, records[0].recipe)
             tables[TITLES[chosen]] = filled(grid, records, chosen)
@@ -161,6 +163,7 @@ def filled(grid: Grid, records: Sequence[Record], quantity: str) -> list[Compari
             row=cell.row,
             column=cell.column,
             values=tuple(in_unit(record, quantity) for record in runs.values()),
+            seeds=tuple(runs),
             published=cell.published if accuracy else None,
             comparable=quantity == "linear",
             kind=kind_of(runs) if quantity == "information" else "",
@@ -191,7 +194,7 @@ def differences(
             continue
         ours = found.get(recipe_hash(cell.recipe), {})
         theirs = found.get(recipe_hash(base[cell.column].recipe), {})
-        shared = [seed for seed in ours if seed in theirs]
+        shared = tuple(seed for seed in ours if seed in theirs)
         if shared:
             cells.append(
                 Comparison(
@@ -201,6 +204,7 @@ def differences(
                         in_unit(ours[seed], quantity) - in_unit(theirs[seed], quantity)
                         for seed in shared
                     ),
+                    seeds=shared,
                 )
             )
     return cells

@@ -8,13 +8,12 @@ from typing import Any
 from eqco.evaluation.scores import Interval, bootstrap
 from eqco.experiments.accuracy import reference_accuracies
 from eqco.experiments.experiment import Comparison, Experiment, Outcome, Recipe, Site
-from eqco.experiments.training_runs import train_once, training_steps
+from eqco.experiments.training_runs import TEST_IMAGES, train_once, training_steps
 from eqco.recipes import named_recipe, recipe_to_dict
 from eqco.runtime.records import Record
 
 __all__ = ["CIFAR_SIMO", "DEMO", "interval_of", "pretrain"]
 
-TEST_IMAGES = {"groceries": 661, "cifar10": 10_000}
 REFERENCES = {"pixels": "raw pixels", "random": "random weights", "trained": "trained"}
 
 
@@ -31,7 +30,7 @@ def pretrain(recipe: Recipe, seed: int, site: Site) -> Outcome:
         metrics={
             "pixels": references["pixels_knn"],
             "random": references["random_knn"],
-            "trained": run.knn,
+            "trained": run.knn(recipe["neighbours"]),
         },
         curves={
             "loss": [(line["step"], line["loss"]) for line in lines if "loss" in line],

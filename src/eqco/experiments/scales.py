@@ -181,7 +181,7 @@ def scaled(
             **scale.training,
         ),
         "optimiser": shortened_optimiser(recipe.optimiser, length, scale),
-        "data": replace(recipe.data, workers=8 if scale.small is None else 0),
+        "data": replace(recipe.data, workers=8),
     }
     small = scale.small
     if small is not None:
@@ -210,7 +210,7 @@ def scaled(
 def shortened_optimiser(
     optimiser: OptimiserSettings, length: int, scale: Scale
 ) -> OptimiserSettings:
-    """Warm-up and drops at their share of a training of that length."""
+    """Warm-up at its share of the usual training, drops at theirs of one of that length."""
     drops = {round(drop * length / PUBLISHED_EPOCHS) for drop in optimiser.drops}
     changed = replace(
         optimiser,

@@ -5,15 +5,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Literal
 
 import torch
 
 from eqco.assembly import build_encoder
-from eqco.experiments.experiment import Experiment, Recipe, missing_runs
+from eqco.experiments.experiment import Experiment, Recipe, missing_runs, recorded
 from eqco.experiments.training_runs import IMAGES
 from eqco.recipes import Recipe as TrainingRecipe
 from eqco.recipes import recipe_from_dict
-from eqco.runtime.records import hardware, read_records
+from eqco.runtime.records import hardware
 
 __all__ = ["Standing", "standing"]
 
@@ -51,7 +52,7 @@ def standing(
     here = hardware()["processor"]
     records = [
         record
-        for record in read_records(results, experiment.name, profile)
+        for record in recorded(experiment, profile, results)
         if record.hardware["processor"] == here
     ]
     units = sum(experiment.size(record.recipe) for record in records)
@@ -72,28 +73,37 @@ def timed_seconds(recipe: Recipe) -> float:
     training = recipe_from_dict(recipe["training"])
     size, count = training.data.image_size, training.training.num_queries
     most = max(2, TIMED_ELEMENTS // (3 * size**2))
-    each = seconds_per_image(training.encoder.backbone, size, min(count, most))
+    each = seconds_per_image(
+        training.encoder.backbone, training.encoder.stem, size, min(count, most)
+    )
     # channels in and out both grow with the width
     images = training.training.epochs * IMAGES[recipe["data"]]
     return images * each * training.encoder.width**2
 
 
 @lru_cache
-def seconds_per_image(backbone: str, image_size: int, count: int) -> float:
+def seconds_per_image(
+    backbone: str, stem: Literal["imagenet", "small"], image_size: int, count: int
+) -> float:
     """Queries forward and backward, keys forward: processor time, the best of three timings."""
     recipe = TrainingRecipe()
     recipe = replace(
         recipe,
-        encoder=replace(recipe.encoder, backbone=backbone),
+        encoder=replace(recipe.encoder, backbone=backbone, stem=stem),
         data=replace(recipe.data, image_size=image_size),
     )
     encoder = build_encoder(recipe)
     images = torch.randn(count, 3, image_size, image_size)
     times = []
-    for _ in range(3):
-        start = time.process_time()
-        encoder(images).sum().backward()
-        with torch.no_grad():
-            encoder(images)
-        times.append(time.process_time() - start)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # threads that wait for each other on a busy machine count as well
+    try:
+        for _ in range(3):
+            start = time.process_time()
+            encoder(images).sum().backward()
+            with torch.no_grad():
+                encoder(images)
+            times.append(time.process_time() - start)
+    finally:
+        torch.set_num_threads(threads)
     return min(times) / count

@@ -7,7 +7,14 @@ estimates. Small enough that the published setting runs in minutes on two cores:
 from collections.abc import Sequence
 from typing import Any
 
-from eqco.experiments.experiment import Advance, Comparison, Experiment, Outcome, Recipe
+from eqco.experiments.experiment import (
+    Advance,
+    Comparison,
+    Experiment,
+    Outcome,
+    Recipe,
+    seed_by_seed,
+)
 from eqco.experiments.published import PUBLISHED
 from eqco.lab import measure, named_estimators
 from eqco.runtime.records import Record
@@ -88,6 +95,7 @@ def compare(records: Sequence[Record]) -> list[Comparison]:
                         row=key,
                         column=f"K={pairs}",
                         values=tuple(record.metrics[key] for record in group),
+                        seeds=tuple(record.seed for record in group),
                         published=PUBLISHED["tab5"].numbers.get((information, estimator, pairs)),
                         kind=group[0].curves["kind"][key],
                     )
@@ -98,14 +106,15 @@ def compare(records: Sequence[Record]) -> list[Comparison]:
 def steadiness(cells: Sequence[Comparison]) -> list[Comparison]:
     """max − min over K of each row, seed by seed: what EqCo is for.
 
-    A row that has not every seed under every K yet is left out.
+    Of the seeds that a row has under every K; without any it is left out.
     """
     rows: dict[str, list[Comparison]] = {}
     for cell in cells:
         rows.setdefault(cell.row, []).append(cell)
     found = []
     for key, row in rows.items():
-        if len({len(cell.values) for cell in row}) > 1:
+        seeds = seed_by_seed(row)
+        if not seeds:
             continue
         estimator, information = key.split(", ")
         published = [cell.published for cell in row if cell.published is not None]
@@ -113,7 +122,8 @@ def steadiness(cells: Sequence[Comparison]) -> list[Comparison]:
             Comparison(
                 row=information,
                 column=estimator,
-                values=tuple(max(v) - min(v) for v in zip(*(c.values for c in row), strict=True)),
+                values=tuple(max(values) - min(values) for values in seeds.values()),
+                seeds=tuple(seeds),
                 published=round(max(published) - min(published), 1) if published else None,
             )
         )

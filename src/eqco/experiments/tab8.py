@@ -4,6 +4,7 @@ The light encoder has no width, so that the small profiles take ResNet-18 on sma
 """
 
 from dataclasses import replace
+from typing import Literal
 
 from eqco.experiments.grid import Cell, Grid, grid_experiment
 from eqco.experiments.published import PUBLISHED
@@ -19,10 +20,11 @@ def grid(scale: Scale, widths: tuple[int, ...]) -> Grid:
     backbone, title = (
         ("resnet50", "ResNet-50") if scale.small is None else ("resnet18", "ResNet-18")
     )
+    stem: Literal["imagenet", "small"] = "imagenet" if scale.small is None else "small"
     usual = recipe_from_dict(simo(scale, count=None, alpha=None)["training"]).encoder
     cells = []
     for width in widths:
-        encoder = replace(usual, backbone=backbone, width=width)
+        encoder = replace(usual, backbone=backbone, width=width, stem=stem)
         for alpha in (256, 65536):
             imitated = None if alpha == 256 else float(alpha)
             cells.append(

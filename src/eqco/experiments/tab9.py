@@ -12,6 +12,7 @@ from typing import Any
 
 from eqco.assembly.detection import resume_transfer, transfer_detection
 from eqco.evaluation.detection import METRICS, write_squares
+from eqco.experiments import scales
 from eqco.experiments.experiment import (
     Comparison,
     Experiment,
@@ -19,9 +20,18 @@ from eqco.experiments.experiment import (
     Outcome,
     Recipe,
     Site,
+    seed_by_seed,
 )
 from eqco.experiments.published import PUBLISHED
-from eqco.experiments.training_runs import adding_up, open_data, spent, train_or_resume
+from eqco.experiments.scales import moco, simo
+from eqco.experiments.training_runs import (
+    adding_up,
+    advancing,
+    open_data,
+    run_name,
+    spent,
+    train_or_resume,
+)
 from eqco.recipes import Recipe as TrainingRecipe
 from eqco.recipes import named_recipe, recipe_from_dict, recipe_to_dict
 from eqco.recipes.detection import (
@@ -33,7 +43,6 @@ from eqco.recipes.detection import (
 from eqco.runtime.errors import InputError
 from eqco.runtime.records import Record, recipe_hash
 from eqco.runtime.run_directory import RunDirectory, read_json
-from eqco.training.loop import StepReport
 
 __all__ = ["TAB9", "gain"]
 
@@ -67,13 +76,7 @@ def run(recipe: Recipe, seed: int, site: Site) -> Outcome:
 
 def fine_tune(recipe: Recipe, seed: int, run: RunDirectory, site: Site) -> None:
     """Train and test the detector of one run, from the beginning or from its last checkpoint."""
-    seen = 0
-
-    def show(report: StepReport) -> None:
-        nonlocal seen
-        site.advance(report.step - seen)
-        seen = report.step
-
+    show = advancing(site)
     folder = data_folder(recipe["data"], site)
     weights, backbone = initial_weights(recipe, site), recipe["backbone"]
     settings = detection_from_dict({**recipe["detection"], "seed": seed})
@@ -151,6 +154,7 @@ def compare(records: Sequence[Record]) -> list[Comparison]:
             row=row,
             column=metric,
             values=tuple(100 * record.metrics[metric] for record in groups[row]),
+            seeds=tuple(record.seed for record in groups[row]),
             # the paper's numbers are of COCO and say nothing about other data
             published=PUBLISHED["tab9"].numbers[row, metric]
             if records[0].profile == "paper" and metric in METRICS
@@ -169,15 +173,13 @@ def gain(cells: Sequence[Comparison]) -> list[Comparison]:
         Comparison(
             row=f"{cell.row} − {RANDOM}",
             column=cell.column,
-            values=tuple(
-                ours - theirs
-                for ours, theirs in zip(cell.values, base[cell.column].values, strict=True)
-            ),
+            values=tuple(ours - theirs for ours, theirs in pairs.values()),
+            seeds=tuple(pairs),
         )
         for cell in cells
         if cell.row != RANDOM
         and cell.column in base
-        and len(base[cell.column].values) == len(cell.values)
+        and (pairs := seed_by_seed([cell, base[cell.column]]))
     ]
 
 
@@ -211,6 +213,11 @@ def pretraining_of(run_name: str, data: str, recipe: TrainingRecipe) -> dict[str
     return {"run": run_name, "data": data, "recipe": recipe_to_dict(recipe)}
 
 
+def training_of(recipe: Recipe) -> TrainingRecipe:
+    """The training that an experiment's recipe asks for."""
+    return recipe_from_dict(recipe["training"])
+
+
 def small_simo(*, size: int, num_queries: int, epochs: int, **changes: Any) -> TrainingRecipe:
     """SiMo's recipe for a desk with a ResNet-18 that has the stem of a detector's."""
     recipe = named_recipe("simo", "desk")
@@ -242,6 +249,11 @@ DESK_PRETRAINING = pretraining_of(
     "tiny-imagenet-20",
     small_simo(size=64, num_queries=128, epochs=20, save_every=2),
 )
+# as in Table 2, which finds them trained, or trains them for this one
+PAPER_PRETRAININGS = {
+    "MoCo v2": moco("mocov2", scales.PAPER, count=65536, alpha=None),
+    "SiMo": simo(scales.PAPER, count=16, alpha=256),
+}
 PAPER: list[Recipe] = [
     from_weights(RANDOM, "coco", "resnet50", COCO),
     from_weights("supervised", "coco", "resnet50", COCO),
@@ -251,9 +263,9 @@ PAPER: list[Recipe] = [
             "coco",
             "resnet50",
             COCO,
-            pretraining_of(f"tab9-{name}-0", "imagenet", named_recipe(name, "paper")),
+            pretraining_of(run_name(published, 0), "imagenet", training_of(published)),
         )
-        for title, name in (("MoCo v2", "mocov2"), ("SiMo", "simo"))
+        for title, published in PAPER_PRETRAININGS.items()
     ),
 ]
 

@@ -1,7 +1,7 @@
 """Trainings that experiments share: one folder each, done once, gone on with after a stop."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -20,8 +20,9 @@ from eqco.training.loop import StepReport
 
 __all__ = ["IMAGES", "TrainedRun", "open_data", "train_once", "training_steps"]
 
-# Training images of the sets that experiments use: known before they are opened.
+# Training and test images of the sets that experiments use: known before they are opened.
 IMAGES = {"groceries": 675, "cifar10": 50_000, "imagenet": 1_281_167}
+TEST_IMAGES = {"groceries": 661, "cifar10": 10_000, "imagenet": 50_000}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,11 +35,20 @@ class TrainedRun:
     earlier: tuple[float, float]
     """Seconds, and seconds of processor, spent on it by earlier calls."""
 
-    @property
-    def knn(self) -> float:
+    def knn(self, neighbours: int) -> float:
         """kNN accuracy at the end of training, between 0 and 1."""
-        (accuracy,) = read_json(self.directory.result)["probe"].values()
+        ((name, accuracy),) = read_json(self.directory.result)["probe"].items()
+        if not name.startswith(f"knn{neighbours}_"):
+            raise InputError(
+                f"{self.directory.result} holds {name}, and the experiment asks for "
+                f"{neighbours} neighbours."
+            )
         return float(accuracy)
+
+    @property
+    def steps(self) -> int:
+        """Steps that it was trained for."""
+        return int(read_json(self.directory.result)["steps"])
 
     @property
     def code(self) -> str:
@@ -56,8 +66,7 @@ def train_once(recipe: Recipe, seed: int, site: Site) -> TrainedRun:
     source = open_data(data, site)
     training = recipe_from_dict(recipe["training"])
     training = replace(training, training=replace(training.training, seed=seed))
-    named = recipe_hash({"data": data, "training": recipe["training"]})
-    run = RunDirectory(site.work / f"{data}-{named}-{seed}")
+    run = RunDirectory(site.work / run_name(recipe, seed))
     earlier = spent(run)
     if run.result.exists():
         site.advance(read_json(run.result)["steps"])
@@ -70,17 +79,38 @@ def train_once(recipe: Recipe, seed: int, site: Site) -> TrainedRun:
     return TrainedRun(directory=run, training=training, source=source, earlier=earlier)
 
 
+def run_name(recipe: Recipe, seed: int) -> str:
+    """The folder of a training, named after all that it depends on."""
+    named = recipe_hash({"data": recipe["data"], "training": recipe["training"]})
+    return f"{recipe['data']}-{named}-{seed}"
+
+
 def open_data(data: str, site: Site) -> Source:
     """A data set from the folder the site names, or by its own name; opened once per process."""
     if data in site.folders:
-        return opened(str(site.folders[data]))
+        source = opened(str(site.folders[data]))
+        check_size(data, source, site.folders[data])
+        return source
     try:
         return opened(data)
     except InputError as error:
         raise MissingDataError(
-            f"{error} Give its folder with --{data} FOLDER, or choose --profile embedded, which "
-            f"runs on the photographs that come with the package."
+            f"{error} Give its folder with --{data} FOLDER. Profile smoke, and embedded where an "
+            f"experiment has it, run on the photographs that come with the package."
         ) from error
+
+
+def check_size(data: str, source: Source, folder: Path) -> None:
+    """Refuse a folder that is not the whole set: its results would be recorded under that name."""
+    for known, splits in ((IMAGES, ("train",)), (TEST_IMAGES, ("test", "val"))):
+        if data in known:
+            found = sum(len(source[split]) for split in splits if split in source)
+            if found != known[data]:
+                raise InputError(
+                    f"{folder} was given as {data}, and has {found:,} images in "
+                    f"{' or '.join(splits)} where {data} has {known[data]:,}: its results would "
+                    f"stand under a wrong name. Train on a folder of your own with eqco train."
+                )
 
 
 @lru_cache(maxsize=1)
@@ -93,13 +123,7 @@ def train_or_resume(
     training: TrainingRecipe, source: Source, run: RunDirectory, site: Site
 ) -> None:
     """Train from the beginning, or go on where an earlier call was stopped."""
-    seen = 0
-
-    def show(report: StepReport) -> None:
-        nonlocal seen
-        site.advance(report.step - seen)
-        seen = report.step
-
+    show = advancing(site)
     with adding_up(run):
         if run.last.exists():
             outcome = resume(run.path, source, device=site.device, show=show)
@@ -107,6 +131,18 @@ def train_or_resume(
             outcome = train(training, source, out=run.path, device=site.device, show=show)
     if outcome.stopped_by is not None:
         raise InputError(f"stopped by {outcome.stopped_by}; run the same command to go on.")
+
+
+def advancing(site: Site) -> Callable[[StepReport], None]:
+    """Takes reports of a training, and tells the site how many steps were done since the last."""
+    seen = 0
+
+    def show(report: StepReport) -> None:
+        nonlocal seen
+        site.advance(report.step - seen)
+        seen = report.step
+
+    return show
 
 
 def cost_file(run: RunDirectory) -> Path:

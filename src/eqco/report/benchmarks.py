@@ -7,7 +7,7 @@ from pathlib import Path
 from eqco.report.charts import Chart, Look, Series
 from eqco.runtime.records import Record, read_records
 
-__all__ = ["BENCHMARKS", "Benchmark", "Table", "newest_benchmark"]
+__all__ = ["BENCHMARKS", "Benchmark", "Table", "newest_benchmark", "training_ratios"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,6 +216,31 @@ def limit_of(name: str) -> str:
     return "limit of SimCLR" if "SimCLR" in name else "limit"
 
 
+def ours_beside(name: str) -> str:
+    """Our training of the same kind."""
+    return "eqco SimCLR" if "SimCLR" in name else "eqco MoCo v2"
+
+
+def is_rival(name: str) -> bool:
+    """Whether a contender is another library's training."""
+    return not name.startswith(("eqco", "limit"))
+
+
+def training_ratios(record: Record) -> Table:
+    """By how much our training is faster: a line for each rival, a column for each setting."""
+    settings = list(fastest_first(record))
+    names = [name for name in contenders(record, settings[0]) if is_rival(name)]
+    lines = []
+    for name in names:
+        cells = []
+        for setting in settings:
+            theirs = record.metrics.get(f"{setting}/{name}/seconds")
+            ours = record.metrics[f"{setting}/{ours_beside(name)}/seconds"]
+            cells.append("–" if theirs is None else f"{theirs / ours:.2f}×")
+        lines.append([f"{ours_beside(name)} over {name}", *cells])
+    return Table(header=["images/s", *settings], lines=lines)
+
+
 def train_tables(record: Record) -> list[Table]:
     """Images per second and memory in each setting, then where a step goes."""
     tables = []
@@ -224,13 +249,11 @@ def train_tables(record: Record) -> list[Table]:
         times = {name: metrics[f"{setting}/{name}/seconds"] for name in contenders(record, setting)}
         lines = []
         for name, seconds in times.items():
-            ours = times["eqco SimCLR" if "SimCLR" in name else "eqco MoCo v2"]
-            rival = not name.startswith(("eqco", "limit"))
             lines.append(
                 [
                     name,
                     f"{n / seconds:.0f}",
-                    f"{seconds / ours:.2f}" if rival else "",
+                    f"{seconds / times[ours_beside(name)]:.2f}" if is_rival(name) else "",
                     f"{seconds / times[limit_of(name)]:.2f}",
                     f"{metrics[f'{setting}/{name}/bytes'] / 1e6:.0f}",
                 ]

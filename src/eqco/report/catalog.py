@@ -12,6 +12,7 @@ from eqco.report.grids import (
     charts_fig1,
     charts_fig2,
     charts_study_length,
+    finding_fig1,
     finding_fig2,
     finding_small_batch,
     finding_study_length,
@@ -35,7 +36,7 @@ EXHIBITS: dict[str, Exhibit] = {
             "above K it is an estimate."
         ),
         charts=charts_fig1,
-        finding=steps_between("f̂ at the end of training", "nats"),
+        finding=finding_fig1,
     ),
     "fig2": Exhibit(
         shows=(

@@ -5,7 +5,7 @@ from dataclasses import replace
 from statistics import fmean
 
 from eqco.experiments.catalog import find_experiment
-from eqco.experiments.experiment import Comparison
+from eqco.experiments.experiment import Comparison, seed_by_seed
 from eqco.experiments.grid import TITLES
 from eqco.report.charts import Chart, Series
 from eqco.report.style import SHADES
@@ -28,6 +28,7 @@ __all__ = [
     "charts_fig1",
     "charts_fig2",
     "charts_study_length",
+    "finding_fig1",
     "finding_fig2",
     "finding_small_batch",
     "finding_study_length",
@@ -195,15 +196,19 @@ def steps_between(quantity: str, unit: str) -> Callable[[Sequence[Record]], str]
         parts = []
         for family, rows in families(list(dict.fromkeys(cell.row for cell in cells))).items():
             table = {
-                row: {places[cell.column]: cell.mean for cell in cells if cell.row == row}
+                row: {places[cell.column]: cell for cell in cells if cell.row == row}
                 for row in rows
             }
-            counts = [count for means in table.values() for count in means]
+            counts = [count for found in table.values() for count in found]
             few, many = min(counts), max(counts)
+            ends = {
+                row: (found[few], found[many])
+                for row, found in table.items()
+                if few in found and many in found and few < many
+            }
             said = [
-                f"{signed(means[few] - means[many])} with {own_name(row, family)}"
-                for row, means in table.items()
-                if few in means and many in means and few < many
+                f"{signed(change)} with {own_name(row, family)}"
+                for row, change in zip(ends, mean_changes(list(ends.values())), strict=False)
             ]
             if said:
                 where = f"from {counted} = {many:g} to {few:g} by {', '.join(said)}"
@@ -214,6 +219,15 @@ def steps_between(quantity: str, unit: str) -> Callable[[Sequence[Record]], str]
         return f"{quantity} on {data} changes {'; '.join(parts)} ({unit}{noise(cells)})."
 
     return finding
+
+
+def mean_changes(ends: Sequence[tuple[Comparison, Comparison]]) -> list[float]:
+    """From the second of each pair to the first, over the seeds that all have; else nothing."""
+    seeds = seed_by_seed([cell for pair in ends for cell in pair]) if ends else {}
+    return [
+        fmean(values[place] - values[place + 1] for values in seeds.values())
+        for place in range(0, 2 * len(ends) * bool(seeds), 2)
+    ]
 
 
 def signed(value: float) -> str:
@@ -227,15 +241,36 @@ def signed(value: float) -> str:
 
 
 def accuracy_extremes(records: Sequence[Record]) -> str:
-    """A finding: the highest and the lowest accuracy of the table."""
+    """A finding: the highest and the lowest accuracy of the table, and the paper's for both."""
     cells = table_of(records)
     if len(cells) < 2:
         return ""
     low, high = (edge(cells, key=lambda cell: cell.mean) for edge in (min, max))
     names = [f"{cell.row}, {cell.column}" for cell in (high, low)]
-    return (
+    said = (
         f"The highest accuracy is {high.mean:.1f} % ({names[0]}), the lowest {low.mean:.1f} % "
         f"({names[1]}){noise(cells)}."
+    )
+    if high.published is None or low.published is None:
+        return said
+    return f"{said} The paper has {high.published:g} % and {low.published:g} % on ImageNet."
+
+
+def finding_fig1(records: Sequence[Record]) -> str:
+    """How far f̂ at the end of training moves over K, with either loss."""
+    cells = table_of(records)
+    counted, places = numbered(list(dict.fromkeys(cell.column for cell in cells)))
+    if not counted or not seed_by_seed(cells):
+        return ""
+    said = []
+    for row in dict.fromkeys(cell.row for cell in cells):
+        here = [cell for cell in cells if cell.row == row]
+        moves = [max(values) - min(values) for values in seed_by_seed(here).values()]
+        said.append(f"{fmean(moves):.2f} nats with {row}")
+    few, many = min(places.values()), max(places.values())
+    return (
+        f"f̂ at the end of training moves by {' and '.join(said)} as {counted} goes from {few:g} "
+        f"to {many:g} (largest less smallest{noise(cells)})."
     )
 
 
@@ -251,20 +286,24 @@ def finding_fig2(records: Sequence[Record]) -> str:
 
 
 def finding_small_batch(records: Sequence[Record]) -> str:
-    """What is best for the smallest batch."""
+    """What is best and worst for the smallest batch, over the seeds that all its cells have."""
     cells = table_of(records)
     _, places = numbered(list(dict.fromkeys(cell.column for cell in cells)))
     if not places:
         return ""
     few, many = (edge(places, key=lambda name: places[name]) for edge in (min, max))
-    found = {(cell.row, cell.column): cell.mean for cell in cells}
-    plain = [found.get(("batch: InfoNCE", column)) for column in (few, many)]
-    if plain[0] is None or plain[1] is None:
+    here = [cell for cell in cells if cell.column == few]
+    plain = [cell for cell in cells if cell.row == "batch: InfoNCE" and cell.column in (few, many)]
+    seeds = seed_by_seed([*here, *plain]) if len(plain) == 2 else {}
+    if not seeds:
         return ""
-    best = max((value, row) for (row, column), value in found.items() if column == few)
+    means = list(map(fmean, zip(*seeds.values(), strict=True)))
+    *ranked, worst = sorted(zip(means, (cell.row for cell in here), strict=False), reverse=True)
+    counted = f"{len(seeds)} seed{'s' * (len(seeds) > 1)}"
     return (
-        f"With {few} the best is {best[1]} at {best[0]:.1f} %; InfoNCE on the batch alone reaches "
-        f"{plain[0]:.1f} %, and {plain[1]:.1f} % with {many}{noise(cells)}."
+        f"With {few} the highest are {ranked[0][1]} at {ranked[0][0]:.1f} % and {ranked[1][1]} at "
+        f"{ranked[1][0]:.1f} %, the lowest is {worst[1]} at {worst[0]:.1f} %; InfoNCE on the batch "
+        f"alone reaches {means[-1]:.1f} % with {many} ({counted}{noise(cells)})."
     )
 
 

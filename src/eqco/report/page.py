@@ -15,7 +15,7 @@ from string import Template
 
 import eqco
 from eqco.experiments.catalog import EXPERIMENTS
-from eqco.experiments.experiment import Comparison, Experiment
+from eqco.experiments.experiment import Comparison, Experiment, command_for, recorded
 from eqco.experiments.published import PUBLISHED
 from eqco.report.benchmarks import BENCHMARKS, Benchmark, newest_benchmark, plain_tables
 from eqco.report.catalog import EXHIBITS
@@ -24,9 +24,10 @@ from eqco.report.exhibit import Exhibit
 from eqco.report.markup import command, comparison_html, data_script, link, table_html
 from eqco.report.palette import palette
 from eqco.report.provenance import PROFILES, seeds_of
+from eqco.report.standing import duration
 from eqco.report.table_charts import Measured, charts_of_cells
 from eqco.report.tables import largest_difference
-from eqco.runtime.records import Record, read_records
+from eqco.runtime.records import Record
 
 __all__ = ["write_page"]
 
@@ -77,10 +78,10 @@ def write_page(results: Path, out: Path) -> Path:
 def page(results: Path, folder: Path) -> str:
     """The page as text; its links lead from `folder` to the records."""
     shown = [
-        found
+        Shown(experiment=EXPERIMENTS[name], profile=profile, records=records)
         for name in sorted(EXPERIMENTS, key=reading_order)
         for profile in EXPERIMENTS[name].profiles
-        if (found := recorded(EXPERIMENTS[name], profile, results)) is not None
+        if (records := recorded(EXPERIMENTS[name], profile, results))
     ]
     base = Path(os.path.relpath(results, folder))
     charts: dict[str, list[Chart]] = {}
@@ -118,14 +119,6 @@ def reading_order(name: str) -> tuple[int, str]:
     return next((i for i, kind in enumerate(kinds) if name.startswith(kind)), len(kinds)), name
 
 
-def recorded(experiment: Experiment, profile: str, results: Path) -> Shown | None:
-    """The records of the recipes this profile has now; None where there are none."""
-    recipes = experiment.recipes(profile)
-    found = read_records(results, experiment.name, profile)
-    current = [record for record in found if record.recipe in recipes]
-    return Shown(experiment=experiment, profile=profile, records=current) if current else None
-
-
 def split_title(experiment: Experiment) -> tuple[str, str]:
     """What stands small above a heading, and the heading."""
     match = re.fullmatch(r"((?:Figure|Table) \d+|Study): (.*)", experiment.title)
@@ -159,8 +152,8 @@ def profile_part(one: Shown, base: Path, charts: dict[str, list[Chart]]) -> str:
         for title, concluded in experiment.conclude(cells).items()
         if concluded
     ]
-    seeds = " ".join(map(str, seeds_of(records)))
-    made = f"eqco reproduce {experiment.name} --profile {one.profile} --seeds {seeds}"
+    options = {"--seeds": tuple(seeds_of(records))}
+    made = command_for(experiment, one.profile, options=options)
     return (
         f'<div data-profile="{escape(one.profile)}">{made_by(one)}'
         + (f'<p class="finding">{escape(finding)}</p>' if finding and one.profile != SMOKE else "")
@@ -241,17 +234,6 @@ def machine(record: Record) -> str:
     return f"{used['processor']}, {used['cores']} cores, torch {used['torch']}"
 
 
-def duration(seconds: float) -> str:
-    """Computing time in the largest unit that fits.
-
-    >>> duration(50), duration(600), duration(9000)
-    ('50 s', '10 min', '2.5 h')
-    """
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
-
-
 def summary(shown: Sequence[Shown]) -> str:
     """Three sentences: two findings, and how much of the paper they cover."""
     real = [one for one in shown if one.profile != SMOKE]
@@ -299,7 +281,7 @@ def missing_section(shown: Sequence[Shown]) -> str:
     done = {one.experiment.name for one in shown if one.profile != SMOKE}
     rows = [
         f'<tr><th scope="row">{escape(EXPERIMENTS[name].title)}</th>'
-        f"<td><code>{escape(command_for(EXPERIMENTS[name]))}</code></td></tr>"
+        f"<td><code>{escape(command_at_desk(EXPERIMENTS[name]))}</code></td></tr>"
         for name in sorted(EXPERIMENTS, key=reading_order)
         if name not in done
     ]
@@ -312,10 +294,10 @@ def missing_section(shown: Sequence[Shown]) -> str:
     )
 
 
-def command_for(experiment: Experiment) -> str:
+def command_at_desk(experiment: Experiment) -> str:
     """The command that makes the records an experiment has not: at the desk where it can be."""
     profile = "desk" if "desk" in experiment.profiles else list(experiment.profiles)[-1]
-    return f"eqco reproduce {experiment.name} --profile {profile}"
+    return command_for(experiment, profile)
 
 
 def benchmark_section(results: Path, base: Path, charts: dict[str, list[Chart]]) -> str:

@@ -1,13 +1,12 @@
 """The list of experiments: what each is, what is done, and the time the rest needs."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
 
 from eqco.experiments.experiment import Experiment
 from eqco.experiments.standing import Standing, standing
-from eqco.report.tables import print_table
 
 __all__ = ["duration", "print_standings"]
 
@@ -22,8 +21,8 @@ UNITS = (
 
 
 def print_standings(console: Console, experiments: Mapping[str, Experiment], results: Path) -> None:
-    """One line for each experiment, one column for each profile."""
-    lines = []
+    """For each experiment its name and a column for each profile, and below them its title."""
+    console.print(aligned("", PROFILES), style="bold", highlight=False)
     for name, experiment in experiments.items():
         cells = [
             standing_text(standing(experiment, profile, results))
@@ -31,14 +30,19 @@ def print_standings(console: Console, experiments: Mapping[str, Experiment], res
             else "–"
             for profile in PROFILES
         ]
-        lines.append([f"{name:<18} {experiment.title}", *cells])
-    print_table(console, ["", *PROFILES], lines)
+        console.print(aligned(name, cells), markup=False, highlight=False)
+        console.print(f"  {experiment.title}", style="dim", markup=False, highlight=False)
     console.print(
         "\nRuns with a record / all runs, and processor time for the others on this machine: from "
         "the records of others like them, or ~ from a short timing. Trainings that experiments "
         "share are counted in each, and done once.",
         markup=False,
     )
+
+
+def aligned(name: str, cells: Sequence[str]) -> str:
+    """A line of the list: no wider than a narrow terminal."""
+    return f"{name:<18}" + "".join(f"{cell:>17}" for cell in cells)
 
 
 def standing_text(found: Standing) -> str:

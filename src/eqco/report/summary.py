@@ -6,6 +6,7 @@ from pathlib import Path
 from rich.console import Console
 
 from eqco.experiments.experiment import Experiment
+from eqco.report.provenance import seeds_of
 from eqco.report.tables import comparison_table, largest_difference, markdown, print_table
 from eqco.runtime.records import Record
 
@@ -23,7 +24,7 @@ def write_summary(
     profile = records[0].profile
     cells = experiment.compare(records)
     header, lines = comparison_table(cells)
-    seeds = sorted({record.seed for record in records})
+    seeds = seeds_of(records)
     notes = [
         f"{experiment.title}",
         f"Profile {profile}, seeds {', '.join(map(str, seeds))}, "

@@ -88,8 +88,9 @@
     document.getElementById("pool").textContent = K > N - 1
       ? `A batch of ${N} offers ${N - 1} negatives: ${K} of them need a queue.`
       : `A batch of ${N} offers ${N - 1} negatives: ${K} of them can be drawn from it.`;
+    const queue = K > N - 1 ? " --framework mocov2" : "";
     document.getElementById("plan").textContent =
-      `eqco plan --num-queries ${N} --num-negatives ${K} --alpha ${alpha} --temperature ${tau}`;
+      `eqco plan${queue} --num-queries ${N} --num-negatives ${K} --alpha ${alpha} --temperature ${tau}`;
     for (const button of document.querySelectorAll(".presets button"))
       button.setAttribute("aria-pressed", String(Object.entries(PRESETS[button.textContent]).every(([name, place]) => Number(inputs[name].value) === place)));
     for (const button of document.querySelectorAll(".tabs button"))
