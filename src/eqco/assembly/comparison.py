@@ -12,13 +12,13 @@ from torch import Tensor
 from eqco.assembly.weights import Weights, pixels, random_like
 from eqco.data import Source, Split
 from eqco.evaluation.features import Features, extract_features
-from eqco.evaluation.knn import knn_predictions
+from eqco.evaluation.knn import knn_predictions, usual_neighbours
 from eqco.evaluation.linear import LinearProtocol, train_linear
 from eqco.evaluation.probe import probe_accuracy
 from eqco.evaluation.scores import Interval, bootstrap, top_k
 from eqco.runtime.errors import InputError
 
-__all__ = ["Evaluation", "Row", "compare_encoder", "usual_neighbours"]
+__all__ = ["Evaluation", "Row", "compare_encoder"]
 
 ProtocolName = Literal["knn", "probe", "linear"]
 # title and units of a stretch of work -> a context that gives a function to call with units done
@@ -86,7 +86,7 @@ def compare_encoder(
         test: the split to test on; None: test, or val where there is none.
         seed: of random weights, of the probe's held-out part, of linear training.
         device: where to compute.
-        workers: processes that decode, in linear training.
+        workers: processes that decode images on disk.
         checkpoint: where linear training leaves what it can go on from.
         overwrite: begin anew where that is of another training.
         stage: shows the progress of each stretch of work.
@@ -105,7 +105,12 @@ def compare_encoder(
         with stage(f"features of {name}", len(train_split) + len(test_split)) as advance:
             train_features, test_features = (
                 extract_features(
-                    backbone, split, size=encoder.image_size, device=device, advance=advance
+                    backbone,
+                    split,
+                    size=encoder.image_size,
+                    device=device,
+                    workers=workers,
+                    advance=advance,
                 )
                 for split in (train_split, test_split)
             )
@@ -206,15 +211,6 @@ def labelled_splits(source: Source, test: str | None) -> tuple[Split, Split]:
             )
     bootstrap(0, len(splits[1]))  # refuses what has no interval
     return splits
-
-
-def usual_neighbours(images: int) -> int:
-    """k of kNN where none is given: 200 as is published for large data, 20 below 5000 images.
-
-    >>> usual_neighbours(50_000), usual_neighbours(675), usual_neighbours(7)
-    (200, 20, 7)
-    """
-    return 200 if images >= 5000 else min(20, images)
 
 
 def pixel_side(images: int, image_size: int) -> int:

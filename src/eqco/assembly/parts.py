@@ -23,6 +23,7 @@ from eqco.encoders import (
     sync_batch_norm,
 )
 from eqco.evaluation import extract_features, knn_accuracy
+from eqco.evaluation.knn import usual_neighbours
 from eqco.methods import Method, MoCo, SimCLR, SiMo
 from eqco.recipes import Recipe
 from eqco.runtime import processes
@@ -280,7 +281,7 @@ def build_probe(recipe: Recipe, source: Source) -> Callable[[nn.Module], dict[st
     train_split, test_split = source["train"], source[tested]
     if train_split.labels is None or test_split.labels is None:
         return None
-    neighbours = 200 if len(train_split) >= 5000 else min(20, len(train_split))
+    neighbours = usual_neighbours(len(train_split))
 
     def probe(encoder: nn.Module) -> dict[str, float]:
         assert isinstance(encoder, Encoder)
@@ -290,6 +291,7 @@ def build_probe(recipe: Recipe, source: Source) -> Callable[[nn.Module], dict[st
                 split,
                 size=recipe.data.image_size,
                 device=next(encoder.parameters()).device,
+                workers=recipe.data.workers,
                 on_unreadable=recipe.data.on_unreadable,
             )
             for split in (train_split, test_split)

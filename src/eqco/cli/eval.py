@@ -72,7 +72,7 @@ def run(
         test: the split to test on; by default test, or val where there is none.
         seed: of random weights, the probe's held-out part and linear training.
         device: where to compute: cpu, cuda, mps.
-        workers: processes that decode images on disk, in linear training.
+        workers: processes that decode images on disk.
         root: where data sets by name are downloaded to.
         out: folder for the result as JSON, confusion matrix, map and gallery; each protocol has
             files of its own there.

@@ -31,6 +31,7 @@ def extract_features(
     size: int,
     batch_size: int = 256,
     device: torch.device | str = "cpu",
+    workers: int = 0,
     on_unreadable: Literal["error", "skip"] = "error",
     advance: Callable[[int], None] = lambda count: None,
 ) -> Features:
@@ -45,6 +46,7 @@ def extract_features(
         size: pixels along each side.
         batch_size: images at a time.
         device: where to compute.
+        workers: processes that decode images on disk.
         on_unreadable: stop at an image that cannot be read, or leave it out.
         advance: takes the number of images done since it was called last.
     """
@@ -58,6 +60,7 @@ def extract_features(
         size=size,
         batch_size=batch_size,
         device=device,
+        workers=workers,
         on_unreadable=on_unreadable,
     )
     seen = []

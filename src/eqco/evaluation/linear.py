@@ -178,7 +178,7 @@ def train_linear(
     after = fingerprint(backbone)
     if after != before:
         raise RuntimeError(f"the backbone changed from {before} to {after} while it was frozen")
-    seen = extract_features(backbone, test, size=size, device=device)
+    seen = extract_features(backbone, test, size=size, device=device, workers=workers)
     with torch.no_grad():
         scores = classifier(seen.values.to(device)).cpu()
     return LinearResult(
