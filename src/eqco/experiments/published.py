@@ -148,12 +148,12 @@ PUBLISHED: dict[str, Published] = {
         numbers={"ResNet-50 (2x)": 94, "ResNet-50 (4x)": 375},
     ),
     "prose": Published(
-        place="Sections 3 and 5, supplement",
+        place="Sections 3 and 4, supplement",
         quantity="differences of ImageNet top-1 accuracy (points)",
         keys="what the sentence says",
         numbers={
             "SiMo less MoCo v2, 800 epochs (Section 3)": 1.0,
-            "SiMo, alpha=65536 less 256, 200 epochs (Section 5)": 0.5,
+            "SiMo, alpha=65536 less 256, 200 epochs (Section 4)": 0.5,
             "ResNet-50 (2x) less ResNet-50 (supplement)": 2,
             "ResNet-50 (4x) less ResNet-50 (supplement)": 3.8,
         },
