@@ -26,7 +26,7 @@ from eqco.report.palette import palette
 from eqco.report.provenance import PROFILES, seeds_of
 from eqco.report.standing import duration
 from eqco.report.table_charts import Measured, charts_of_cells
-from eqco.report.tables import largest_difference
+from eqco.report.tables import largest_difference, subtracts
 from eqco.runtime.records import Record
 
 __all__ = ["write_page"]
@@ -146,10 +146,15 @@ def profile_part(one: Shown, base: Path, charts: dict[str, list[Chart]]) -> str:
     same = one.profile == "paper"
     charts[key] = one.exhibit.charts(records)
     finding = one.exhibit.finding(records)
+    further = experiment.further(records)
+    shown = {
+        **experiment.conclude(cells),
+        **{name: table for name, table in further.items() if subtracts(name)},
+    }
     tables = [comparison_html(cells, caption=caption(one, cells, same))]
     tables += [
         f"<h3>{escape(title)}</h3>{comparison_html(concluded)}"
-        for title, concluded in experiment.conclude(cells).items()
+        for title, concluded in shown.items()
         if concluded
     ]
     options = {"--seeds": tuple(seeds_of(records))}
@@ -158,7 +163,7 @@ def profile_part(one: Shown, base: Path, charts: dict[str, list[Chart]]) -> str:
         f'<div data-profile="{escape(one.profile)}">{made_by(one)}'
         + (f'<p class="finding">{escape(finding)}</p>' if finding and one.profile != SMOKE else "")
         + f'<div class="charts" data-charts="{escape(key)}"></div>{"".join(tables)}'
-        + further_tables(experiment.further(records))
+        + further_tables({name: table for name, table in further.items() if name not in shown})
         + command(made)
         + record_list(one, base)
         + "</div>"

@@ -7,7 +7,7 @@ from rich.table import Table
 
 from eqco.experiments.experiment import Comparison
 
-__all__ = ["comparison_table", "largest_difference", "print_table"]
+__all__ = ["comparison_table", "largest_difference", "print_table", "subtracts"]
 
 
 def comparison_table(cells: Sequence[Comparison]) -> tuple[list[str], list[list[str]]]:
@@ -58,6 +58,15 @@ def largest_difference(cells: Sequence[Comparison]) -> float | None:
     """The largest distance between ours and the paper's; None where nothing is published."""
     distances = [abs(cell.difference) for cell in cells if cell.difference is not None]
     return max(distances, default=None)
+
+
+def subtracts(title: str) -> bool:
+    """Whether a further table takes one setting from another, which is what one looks for.
+
+    >>> subtracts("Gained over InfoNCE, points"), subtracts("Nearest neighbours (kNN), %")
+    (True, False)
+    """
+    return title.startswith("Gained over ") or " less " in title
 
 
 def markdown(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
