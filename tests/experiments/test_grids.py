@@ -149,10 +149,11 @@ def test_a_data_set_that_is_not_there_is_answered_with_what_to_do(tmp_path, monk
 def test_a_part_of_a_data_set_is_not_taken_for_all_of_it(tmp_path):
     """Its results would be recorded, and found again, under the name of the whole."""
     for split in ("train", "test"):
-        place = tmp_path / split / "cat"
-        place.mkdir(parents=True)
-        Image.new("RGB", (8, 8)).save(place / "0.png")
-    with pytest.raises(InputError, match=r"has 1 images in train where cifar10 has 50,000"):
+        for label in ("cat", "dog"):
+            place = tmp_path / split / label
+            place.mkdir(parents=True)
+            Image.new("RGB", (8, 8)).save(place / "0.png")
+    with pytest.raises(InputError, match=r"has 2 images in train where cifar10 has 50,000"):
         training_runs.open_data("cifar10", Site(work=tmp_path, folders={"cifar10": tmp_path}))
 
 
