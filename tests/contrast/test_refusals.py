@@ -30,6 +30,10 @@ def holding(value, count):
         (ONE, {}, "num_queries=1 and a pool of 1 keys leave K=0.*larger batch"),
         ((*PAIR, torch.ones(0, 8)), {}, "K=0"),
         ((*PAIR, torch.ones(4, 0, 8)), {}, "K=0"),
+        ((*PAIR, eqco.KeyQueue(4, dim=8)), {}, r"a KeyQueue; pass queue.negatives\(\)"),
+        ((*PAIR, eqco.in_batch_negatives), {}, "the function in_batch_negatives; call it"),
+        ((PAIR[0].numpy(), PAIR[1]), {}, "queries is a ndarray; pass a torch tensor"),
+        (PAIR, {"alpha": "256"}, "alpha='256' is text; give a number"),
         (PAIR, {"alpha": 0}, "alpha=0; it is the number of negatives imitated"),
         (PAIR, {"alpha": -2.0}, "alpha=-2.0"),
         (PAIR, {"alpha": math.nan}, "alpha=nan"),
@@ -136,3 +140,9 @@ def test_asking_for_256_negatives_in_a_batch_of_256_is_refused():
     pool = eqco.in_batch_negatives(torch.ones(256, 2), index=index)
     with pytest.raises(InputError, match=r"negatives.count=256.*offers 255.*leave it unset"):
         eqco.sampled_negatives(pool, 256, seed=0, step=0, index=index, num_queries=256)
+
+
+def test_sources_are_put_together_as_negatives_alone():
+    pool = eqco.in_batch_negatives(torch.ones(4, 8), index=torch.arange(4))
+    with pytest.raises(InputError, match=r"a KeyQueue was given.*queue.negatives\(\)"):
+        eqco.combine_negatives(pool, eqco.KeyQueue(4, dim=8))

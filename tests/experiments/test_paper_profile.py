@@ -159,7 +159,7 @@ def test_from_a_folder_to_the_linear_protocol(folder, tmp_path, monkeypatch):
         optimiser=replace(recipe.optimiser, warmup_epochs=0),
         training=replace(recipe.training, epochs=1, num_queries=4, diagnose_every=1),
     )
-    run = {**run, "training": recipe_to_dict(recipe)}
+    run = {**run, "training": recipe_to_dict(recipe), "neighbours": 8}
     run["linear"] = {**run["linear"], "epochs": 1, "batch_size": 4, "learning_rate": 0.1}
     site = Site(work=tmp_path, folders={"imagenet": folder})
     outcome = pretrain_and_ask(run, 0, site)

@@ -127,7 +127,7 @@ def test_this_package(method, num_negatives, offered, alpha):
     found = lines("eqco", method, alpha=alpha, num_negatives=num_negatives, offered=offered)
     queries, keys = views
     scope = run(
-        found.code, queries=queries, keys=keys, queue=queue, first=queries, second=keys, step=0
+        found.code, queries=queries, keys=keys, first_keys=queue, first=queries, second=keys, step=0
     )
     assert torch.isfinite(scope["loss"])
     assert (scope["loss_fn"].temperature, scope["loss_fn"].alpha) == (TAU, alpha)

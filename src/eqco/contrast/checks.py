@@ -1,6 +1,7 @@
 """What the loss refuses, said in the words of its arguments."""
 
 import math
+from types import FunctionType
 
 import torch
 from torch import Tensor
@@ -31,6 +32,9 @@ def check_setting(
     reduction: str,
 ) -> None:
     """Refuse settings that no embeddings could make sense of."""
+    for name, value in (("temperature", temperature), ("alpha", alpha), ("margin", margin)):
+        if isinstance(value, str):
+            raise InputError(f"{name}={value!r} is text; give a number.")
     if isinstance(temperature, Tensor):
         if temperature.numel() != 1 or not temperature.is_floating_point():
             raise InputError(
@@ -159,12 +163,27 @@ def check_finite_values(named: dict[str, Tensor], temperature: float | Tensor) -
 
 
 def check_floating(name: str, tensor: Tensor) -> None:
-    """Refuse integer and boolean tensors."""
+    """Refuse what is no tensor, and integer and boolean ones."""
+    if not isinstance(tensor, Tensor):
+        raise InputError(f"{name} is {no_tensor(tensor)}")
     if not tensor.is_floating_point():
         raise InputError(
             f"{name} is of type {tensor.dtype}; embeddings must be floating-point "
             f"(float16, bfloat16, float32 or float64)."
         )
+
+
+def no_tensor(given: object) -> str:
+    """What was given in place of a tensor, and what would work."""
+    kind = type(given).__name__
+    if hasattr(given, "negatives") and hasattr(given, "remember"):
+        return (
+            f"a {kind}; pass queue.negatives(), and call queue.remember(keys) after the step, so "
+            f"that no query meets its own key."
+        )
+    if isinstance(given, FunctionType):
+        return f"the {kind} {given.__name__}; call it, and pass what it returns."
+    return f"a {kind}; pass a torch tensor (torch.as_tensor makes one)."
 
 
 def check_device(name: str, tensor: Tensor, queries: Tensor) -> None:

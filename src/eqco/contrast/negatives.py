@@ -77,6 +77,12 @@ def combine_negatives(first: Negatives, second: Negatives) -> Negatives:
     >>> combine_negatives(batch, queue).num_negatives
     5
     """
+    for given in (first, second):
+        if not isinstance(given, Negatives):
+            raise InputError(
+                f"a {type(given).__name__} was given as negatives; wrap a tensor of keys as "
+                f"Negatives(keys), and take those of a queue by queue.negatives()."
+            )
     keys = torch.cat([first.keys, second.keys])
     shift = len(first.keys)
     if first.columns is None and second.columns is None:

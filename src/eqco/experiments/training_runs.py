@@ -41,7 +41,7 @@ class TrainedRun:
         if not name.startswith(f"knn{neighbours}_"):
             raise InputError(
                 f"{self.directory.result} holds {name}, and the experiment asks for "
-                f"{neighbours} neighbours."
+                f"{neighbours} neighbours. Move {self.directory.path} away to train it again."
             )
         return float(accuracy)
 

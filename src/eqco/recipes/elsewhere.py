@@ -56,8 +56,13 @@ def in_this_package(
 ) -> Elsewhere:
     """The loss alone, in a training loop of one's own."""
     remark = "In your own loop; K is counted from what you pass."
-    given = {"simclr": "first, second", "simo": "queries, keys", "moco": "queries, keys, queue"}
-    loss = f"loss = loss_fn({given[method]})"
+    given = "first, second" if method == "simclr" else "queries, keys"
+    loss = f"loss = loss_fn({given})"
+    if method == "moco":
+        loss = f"""queue = eqco.KeyQueue({num_negatives}, dim=keys.shape[1])
+        queue.remember(first_keys)  # of one batch, before the first step
+        loss = loss_fn(queries, keys, queue.negatives())  # in every step
+        queue.remember(keys)  # after it"""
     if method == "simclr" and num_negatives < offered:
         remark += f" This one meets all {offered}; alpha makes it imitate the same number."
     if method == "simo" and num_negatives < offered:
