@@ -54,6 +54,15 @@ def test_the_page_is_small_and_asks_nothing_of_the_network():
     assert not re.search(r'(src|href)="(https?:)?//|@import|url\(', text)
 
 
+def test_what_is_gained_stands_open_and_other_quantities_are_folded_away():
+    text = page(ROOT / "results", ROOT)
+    section = re.search(r'<section id="fig4">.*?</section>', text, re.DOTALL)[0]
+    opened = re.sub(r"<details.*?</details>", "", section, flags=re.DOTALL)
+    assert "<h3>Gained over InfoNCE" in opened
+    assert "<h3>Nearest neighbours" in section
+    assert "<h3>Nearest neighbours" not in opened
+
+
 def test_a_half_done_experiment_says_how_much_of_it_is_there(tmp_path):
     experiment = find_experiment("tab5")
     reproduce(experiment, "smoke", [0, 1], tmp_path)
