@@ -42,6 +42,8 @@ def test_export_writes_a_file_and_a_card_and_says_how_to_load_it(weights, tmp_pa
         (["mine.pth", "--to", "moco", "--out", "mine.pth"], "mine.pth exists. Pass --overwrite"),
         (["mine.pth", "--to", "moco", "--out", "card.md"], "is the name of the card"),
         (["nowhere", "--to", "onnx"], "there is no nowhere. Give a run directory"),
+        ([".", "--to", "onnx"], ". is not a run directory; give one that eqco train has left"),
+        (["no", "--to", "moco", "--out", "/proc/a.pth"], "eqco: /proc/a.pth cannot be written"),
         (["mine.pth", "--to", "timm", "--backbone", "resnet50"], "It looks like resnet18"),
         (["random", "--to", "timm", "--backbone", "resnet18"], "random is a baseline"),
     ],
@@ -80,6 +82,7 @@ def test_embed_writes_vectors_of_any_weights(weights, tmp_path, capsys):
     ("arguments", "message"),
     [
         (["mine.pth", "nowhere"], "there is no folder nowhere"),
+        (["no", "nowhere", "--out", "/proc/a.npz"], "eqco: /proc/a.npz cannot be written"),
         (["mine.pth", "groceries", "--device", "toaster"], "--device toaster cannot be used here"),
         (["mine.pth", "groceries", "--batch-size", "0"], "batch_size=0"),
         (["mine.pth", "groceries", "--out", "a.csv"], "written as .npz"),

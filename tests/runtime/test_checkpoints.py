@@ -86,8 +86,19 @@ def test_a_damaged_checkpoint_is_named_with_the_last_good_one(tmp_path, damage):
 
 
 def test_a_missing_checkpoint_is_an_error_and_not_a_fresh_start(tmp_path):
+    (tmp_path / "checkpoints").mkdir()
     with pytest.raises(CheckpointError, match=r"there is no checkpoint at .*no other checkpoint"):
         RunDirectory(tmp_path).load({})
+
+
+def test_a_folder_that_is_no_run_is_told_so_with_the_runs_in_it(tmp_path):
+    with pytest.raises(CheckpointError, match=r"is not a run directory; give one that eqco train"):
+        RunDirectory(tmp_path).load({})
+    RunDirectory(tmp_path / "simo").save(STATE, keep=False)
+    with pytest.raises(CheckpointError, match=rf"in it, such as {tmp_path / 'simo'}\.$"):
+        RunDirectory(tmp_path).load({})
+    with pytest.raises(CheckpointError, match=r"There is no folder .*nope; give a run directory"):
+        RunDirectory(tmp_path / "nope").load({})
 
 
 class Malice:

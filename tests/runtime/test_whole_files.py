@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from eqco.runtime.errors import InputError
 from eqco.runtime.run_directory import write_json
-from eqco.runtime.whole_files import whole_file
+from eqco.runtime.whole_files import refuse_unwritable, whole_file
 
 
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path):
@@ -44,3 +45,14 @@ def test_two_processes_that_write_the_same_json_do_not_meet(tmp_path, monkeypatc
     assert met
     assert json.loads(path.read_text()) == {"by": "this one"}
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_place_that_cannot_be_written_is_refused_and_any_other_left_as_it_was(tmp_path):
+    refuse_unwritable(tmp_path / "new" / "deep" / "a.txt")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "file").write_text("")
+    inside = tmp_path / "file" / "a.txt"
+    with pytest.raises(InputError, match=r"a.txt cannot be written \(Not a directory\).*--sheet"):
+        refuse_unwritable(inside, option="--sheet")
+    with pytest.raises(InputError, match=r"^/proc/a.pth cannot be written"):
+        refuse_unwritable(Path("/proc/a.pth"))

@@ -17,7 +17,7 @@ from eqco.encoders import Stem
 from eqco.evaluation.embedding import Embedding, embed, parts_folder
 from eqco.runtime import processes
 from eqco.runtime.errors import InputError
-from eqco.runtime.whole_files import whole_file
+from eqco.runtime.whole_files import refuse_unwritable, whole_file
 
 
 def run(
@@ -74,6 +74,7 @@ def run(
             "without torchrun: eqco embed …"
         )
     check_device(device)
+    refuse_unwritable(out)
     opened = open_weights(weights, backbone=backbone, width=width, stem=stem, image_size=image_size)
     albums = open_album(images, root=root)
     how = Embedding(

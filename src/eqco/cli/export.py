@@ -10,7 +10,7 @@ from eqco.assembly.export import SUFFIXES, Format, export_weights
 from eqco.assembly.model_card import model_card, run_facts
 from eqco.encoders import Stem
 from eqco.runtime.errors import InputError
-from eqco.runtime.whole_files import refuse_existing, whole_file
+from eqco.runtime.whole_files import refuse_existing, refuse_unwritable, whole_file
 
 
 def run(
@@ -47,13 +47,15 @@ def run(
         eqco export runs/simo --to onnx --out encoder.onnx --overwrite
         eqco export moco_v2_800ep_pretrain.pth.tar --to onnx
     """
-    opened = open_weights(weights, backbone=backbone, width=width, stem=stem, image_size=image_size)
     given = Path(weights).expanduser()
     file = out or Path(f"{given.resolve().stem}-{to}{SUFFIXES[to]}")
     card = file.with_suffix(".md")
     if card == file:
         raise InputError(f"--out {file} is the name of the card; give the weights another suffix.")
-    refuse_existing(card, overwrite=overwrite)
+    for place in (file, card):
+        refuse_existing(place, overwrite=overwrite)
+        refuse_unwritable(place)
+    opened = open_weights(weights, backbone=backbone, width=width, stem=stem, image_size=image_size)
     facts = run_facts(opened, given)
     exported = export_weights(opened, to, file, epoch=facts.get("epochs", 0), overwrite=overwrite)
     with whole_file(card) as partial:

@@ -16,6 +16,7 @@ from eqco.runtime.errors import InputError
 __all__ = ["CheckpointError", "clear_partial", "read_checkpoint", "write_checkpoint"]
 
 FORMAT = "eqco checkpoint 1"
+CHECKPOINTS = "checkpoints"  # the folder of them in a run directory
 
 
 class CheckpointError(InputError):
@@ -24,6 +25,10 @@ class CheckpointError(InputError):
 
 class HarmfulCheckpointError(CheckpointError):
     """A file that would have run code."""
+
+
+class NoCheckpointError(CheckpointError):
+    """A file that is not there."""
 
 
 def write_checkpoint(path: Path, state: dict[str, Any], *, previous: Path | None = None) -> None:
@@ -110,6 +115,8 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         return read_verified(path)
     except HarmfulCheckpointError:
         raise
+    except NoCheckpointError as error:
+        raise CheckpointError(f"{error} {no_run(path) or last_good(path)}") from error
     except CheckpointError as error:
         raise CheckpointError(f"{error} {last_good(path)}") from error
 
@@ -117,7 +124,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
 def read_verified(path: Path) -> dict[str, Any]:
     """The state in a checkpoint whose every byte was checked."""
     if not path.is_file():
-        raise CheckpointError(f"there is no checkpoint at {path}.")
+        raise NoCheckpointError(f"there is no checkpoint at {path}.")
     try:
         with zipfile.ZipFile(path) as archive:
             broken = archive.testzip()
@@ -138,6 +145,18 @@ def read_verified(path: Path) -> dict[str, Any]:
     if not isinstance(state, dict) or state.get("format") != FORMAT:
         raise CheckpointError(f"{path} is not a checkpoint of this project.")
     return state
+
+
+def no_run(path: Path) -> str:
+    """A sentence for a folder that was taken for a run's, with the runs in it; empty for others."""
+    folder = path.parent.parent
+    if path.parent.name != CHECKPOINTS or path.parent.is_dir():
+        return ""
+    if not folder.is_dir():
+        return f"There is no folder {folder}; give a run directory, as eqco train leaves one."
+    runs = sorted(found.parent.parent for found in folder.glob(f"*/{CHECKPOINTS}/{path.name}"))
+    given = f"one of those in it, such as {runs[0]}" if runs else "one that eqco train has left"
+    return f"{folder} is not a run directory; give {given}."
 
 
 def last_good(path: Path) -> str:

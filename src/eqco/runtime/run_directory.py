@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from eqco.runtime.checkpoints import (
+    CHECKPOINTS,
     CheckpointError,
     clear_partial,
     read_checkpoint,
     write_checkpoint,
 )
 from eqco.runtime.errors import InputError
-from eqco.runtime.whole_files import whole_file
+from eqco.runtime.whole_files import unwritable, whole_file
 
 __all__ = ["RunDirectory"]
 
@@ -35,7 +36,7 @@ class RunDirectory:
         self.metrics = path / "metrics.jsonl"
         self.result = path / "result.json"
         self.job = path / "job"
-        self.checkpoints = path / "checkpoints"
+        self.checkpoints = path / CHECKPOINTS
         self.last = self.checkpoints / "last.pt"
         self.previous = self.checkpoints / "previous.pt"
 
@@ -93,10 +94,7 @@ class RunDirectory:
             remedy = "or choose another --out. Nothing was saved before."
             if self.last.exists():
                 remedy = f"then go on with --resume {self.path}. {self.last} is kept as it was."
-            raise InputError(
-                f"{path} cannot be written ({error.strerror or error}). Free space there or make "
-                f"it writable, {remedy}"
-            ) from error
+            raise unwritable(path, error, remedy) from error
 
     def write_job(self, job: str | None) -> None:
         """Note which job of torchrun trains here; None: none does."""

@@ -1,13 +1,14 @@
 """Files that are written whole or not at all."""
 
 import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from eqco.runtime.errors import InputError
 
-__all__ = ["refuse_existing", "whole_file"]
+__all__ = ["refuse_existing", "refuse_unwritable", "unwritable", "whole_file"]
 
 
 @contextmanager
@@ -25,9 +26,29 @@ def whole_file(path: Path) -> Iterator[Path]:
         raise
 
 
-def refuse_existing(path: Path, *, overwrite: bool) -> None:
-    """Refuse to write over a file unasked, and over a folder at all."""
+def refuse_existing(path: Path, *, overwrite: bool, option: str = "--out") -> None:
+    """Refuse to write over a file unasked, and over a folder at all; `option` names the file."""
     if path.is_dir():
-        raise InputError(f"--out {path} is a folder; give the name of a file.")
+        raise InputError(f"{option} {path} is a folder; give the name of a file.")
     if path.exists() and not overwrite:
-        raise InputError(f"{path} exists. Pass --overwrite to replace it, or choose another --out.")
+        raise InputError(
+            f"{path} exists. Pass --overwrite to replace it, or choose another {option}."
+        )
+
+
+def refuse_unwritable(path: Path, *, option: str = "--out") -> None:
+    """Refuse a file that could not be written after hours of work; nothing is left behind."""
+    try:
+        folder = next(each for each in path.absolute().parents if each.exists())
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise unwritable(path, error, f"or choose another {option}.") from error
+
+
+def unwritable(path: Path, error: OSError, remedy: str) -> InputError:
+    """The error of a full disk, or of a folder that must not be written."""
+    return InputError(
+        f"{path} cannot be written ({error.strerror or error}). Free space there or make it "
+        f"writable, {remedy}"
+    )
