@@ -2,9 +2,11 @@
 
 import io
 import json
+from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 from rich.console import Console
 
 from eqco.assembly import open_weights
@@ -92,7 +94,9 @@ def test_bad_input_is_told_without_traceback(light, photos, tmp_path, capsys):
     assert "a class 'Pear' that the training split does not have" in refused(
         light, tmp_path / "other"
     )
-    assert "has train; choose one" in refused(light, tmp_path / "flat")
+    said = refused(light, tmp_path / "flat")
+    assert "it has train alone" in said
+    assert "Give a folder with train/CLASS/… and test/CLASS/…" in said
     assert "NaN" in refused(broken, photos)
     assert "neighbours=25, but there are 24 reference images" in refused(
         light, photos, "--neighbours", 25
@@ -102,6 +106,44 @@ def test_bad_input_is_told_without_traceback(light, photos, tmp_path, capsys):
     assert "--device toaster" in refused(light, photos, "--device", "toaster")
     assert "split='holdout'" in refused(light, photos, "--test", "holdout")
     assert "there is no" in refused(tmp_path / "nowhere", photos)
+    assert "is not a run directory" in refused(tmp_path / "flat", photos)
+
+
+def test_damaged_images_are_left_out_and_listed_when_asked(light, tmp_path, capsys):
+    """Of two sizes, so that they stay on disk, and cut off where their headers are whole."""
+    save_photos(tmp_path / "photos" / "train", 8)
+    save_photos(tmp_path / "photos" / "test", 6, first=12)
+    for split in ("train", "test"):
+        folder = tmp_path / "photos" / split / "Apple"
+        whole = Image.open(min(folder.iterdir())).resize((90, 60))
+        whole.save(folder / "0-wide.png")
+        damaged = (folder / "0-wide.png").read_bytes()[:4000]
+        (folder / "1-cut.png").write_bytes(damaged)
+    out = tmp_path / "out"
+    command = ["eval", str(light), str(tmp_path / "photos"), "--out", str(out)]
+    assert main(command) == 2
+    assert "1-cut.png cannot be read" in capsys.readouterr().err
+    assert main([*command, "--on-unreadable", "skip"]) == 0
+    said = capsys.readouterr().out.replace("\n", "")
+    assert f"cannot be read: 2, listed in {out / 'knn.unreadable.txt'}" in said
+    names = [line.split("\t")[0] for line in (out / "knn.unreadable.txt").read_text().splitlines()]
+    assert [name.rsplit("/photos/")[1] for name in names] == [
+        "train/Apple/1-cut.png",
+        "test/Apple/1-cut.png",
+    ]
+    result = json.loads((out / "knn.json").read_text())
+    assert (result["train_images"], result["test_images"]) == (17, 13)
+    assert result["settings"]["unreadable"] == 2
+    for name in names:
+        Path(name).unlink()
+    assert main([*command, "--overwrite"]) == 0
+    assert not (out / "knn.unreadable.txt").exists()
+
+
+def test_a_place_that_cannot_be_written_is_told_before_any_work(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert main(["eval", "no-weights", "no-data", "--out", str(tmp_path / "file")]) == 2
+    assert "knn.json cannot be written (Not a directory)" in capsys.readouterr().err
 
 
 def test_a_result_is_replaced_only_when_asked(photos, tmp_path, capsys):
@@ -133,6 +175,7 @@ def test_images_without_labels_are_refused(light, tmp_path, capsys):
     assert main(["eval", str(light), str(tmp_path), "--out", str(tmp_path / "out")]) == 2
     assert "'test'" in (message := capsys.readouterr().err)
     assert "has no labels" in message
+    assert "test/CLASS/…" in message
 
 
 def test_a_class_without_training_images_is_told_by_its_name():

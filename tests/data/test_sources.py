@@ -186,7 +186,8 @@ def test_fashion_mnist_is_read_from_its_own_files(tmp_path):
 
 @pytest.mark.parametrize("name", ["cifar10", "cifar100", "stl10", "imagenette", "imagenet"])
 def test_a_set_that_was_not_downloaded_is_answered_with_what_to_do(name, tmp_path):
-    message = f"{name} could not be opened below .*give its folder with --root"
+    advice = "Put its archives" if name == "imagenet" else f"Run `eqco data {name} --root FOLDER`"
+    message = f"{name} could not be opened below .*{advice}.*{tmp_path}"
     refused(name, message, root=tmp_path, download=False)
 
 

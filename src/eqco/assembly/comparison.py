@@ -201,16 +201,24 @@ def row(
 
 def labelled_splits(source: Source, test: str | None) -> tuple[Split, Split]:
     """What to train on and what to test on; refused before anything is computed."""
-    usual = next((name for name in ("test", "val") if name in source), "test")
-    splits = source["train"], source[test or usual]
+    usual = next((name for name in ("test", "val") if name in source), None)
+    if "train" not in source or (test is None and usual is None):
+        raise needs_labels(source, f"it has {' and '.join(source.splits)} alone")
+    splits = source["train"], source[test or usual or "test"]
     for split in splits:
         if split.labels is None:
-            raise InputError(
-                f"the split {split.name!r} of {source.name} has no labels, so that nothing can be "
-                f"tested. Give a folder with a subfolder for each class."
-            )
+            raise needs_labels(source, f"its split {split.name!r} has no labels")
     bootstrap(0, len(splits[1]))  # refuses what has no interval
     return splits
+
+
+def needs_labels(source: Source, why: str) -> InputError:
+    """The error of images that tell no classes to test by."""
+    return InputError(
+        f"{source.name} cannot be tested on: {why}, and a test needs labelled images both to "
+        f"compare with and to ask about. Give a folder with train/CLASS/… and test/CLASS/…, or "
+        f"with a folder for each class, of which a tenth is tested on."
+    )
 
 
 def pixel_side(images: int, image_size: int) -> int:

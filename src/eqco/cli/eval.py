@@ -15,11 +15,13 @@ from eqco.assembly.parts import check_device
 from eqco.assembly.weights import open_weights
 from eqco.cli.progress import progress_bar
 from eqco.data.opening import DEFAULT_ROOT, open_source
+from eqco.data.scanning import Check
+from eqco.data.sources import Source
 from eqco.evaluation.linear import LINEAR_PROTOCOLS
 from eqco.report.evaluation import evaluation_files, print_evaluation, write_evaluation
 from eqco.runtime import processes
 from eqco.runtime.errors import InputError
-from eqco.runtime.whole_files import refuse_existing
+from eqco.runtime.whole_files import refuse_existing, refuse_unwritable, whole_file
 
 
 def run(
@@ -42,6 +44,7 @@ def run(
     seed: int = 0,
     device: str = "cpu",
     workers: int = 0,
+    on_unreadable: Literal["error", "skip"] = "error",
     root: Path = DEFAULT_ROOT,
     out: Path = Path("evaluation"),
     overwrite: bool = False,
@@ -73,6 +76,8 @@ def run(
         seed: of random weights, the probe's held-out part and linear training.
         device: where to compute: cpu, cuda, mps.
         workers: processes that decode images on disk.
+        on_unreadable: stop at an image that cannot be read, or look at all images beforehand, leave
+            such ones out and list them in OUT.
         root: where data sets by name are downloaded to.
         out: folder for the result as JSON, confusion matrix, map and gallery; each protocol has
             files of its own there.
@@ -93,6 +98,7 @@ def run(
     check_device(device)
     for file in evaluation_files(out, protocol):
         refuse_existing(file, overwrite=overwrite)
+        refuse_unwritable(file)
     published = LINEAR_PROTOCOLS[variant]
     linear = replace(
         published,
@@ -103,9 +109,11 @@ def run(
     opened = open_weights(
         weights, backbone=backbone, width=width, stem=stem, image_size=image_size, seed=seed
     )
-    data = open_source(source, root=root)
+    # what is damaged must be gone before features are made, which know images by their number
+    check: Check = "decode" if on_unreadable == "skip" else "header"
+    data = open_source(source, root=root, check=check, on_unreadable=on_unreadable)
 
-    settings = {"seed": seed, "image_size": opened.image_size}
+    settings = {"seed": seed, "image_size": opened.image_size, "unreadable": len(data.unreadable)}
     settings |= asdict(linear) if protocol == "linear" else {}
     found = compare_encoder(
         opened,
@@ -128,6 +136,18 @@ def run(
     console.print()
     for path in written:
         console.print(f"written: {path}", markup=False, highlight=False)
+    if told := list_unreadable(data, out / f"{protocol}.unreadable.txt"):
+        console.print(told, markup=False, highlight=False)
+
+
+def list_unreadable(data: Source, path: Path) -> str:
+    """List what was left out, and say so; no list of an earlier result stays."""
+    if not data.unreadable:
+        path.unlink(missing_ok=True)
+        return ""
+    with whole_file(path) as partial:
+        partial.write_text("".join(f"{each.name}\t{each.reason}\n" for each in data.unreadable))
+    return f"left out, since they cannot be read: {len(data.unreadable)}, listed in {path}"
 
 
 @contextmanager

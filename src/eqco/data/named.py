@@ -135,13 +135,22 @@ def open_named(
     # torchvision tells of missing or damaged archives, and of no network, in these ways
     except (RuntimeError, OSError) as error:
         raise InputError(
-            f"{name} could not be opened below {root} ({error}). Download it where there is a "
-            f"network and give its folder with --root, or use 'groceries', which is built in."
+            f"{name} could not be opened below {root} ({error}). {how_to_get(name, root)}, or use "
+            f"'groceries', which is built in."
         ) from error
     sizes = {split.size: len(split) for split in splits.values() if split.size}
     if sizes:
         sizes = {size: sum(map(len, splits.values())) for size in sizes}
     return Source(name, splits, sizes)
+
+
+def how_to_get(name: str, root: Path) -> str:
+    """What to do about a data set that is not there; `eqco train` looks nowhere but in `root`."""
+    if name == "imagenet":
+        return f"Put its archives into {root} or give a folder with train/CLASS and val/CLASS"
+    return (
+        f"Run `eqco data {name} --root FOLDER` where there is a network and copy FOLDER to {root}"
+    )
 
 
 def open_imagenette(
