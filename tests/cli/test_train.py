@@ -9,8 +9,9 @@ import sys
 import time
 
 import pytest
+from rich.text import Text
 
-from eqco.cli.display import LogLines
+from eqco.cli.display import LogLines, training_display
 from eqco.cli.main import main
 from eqco.data import open_source
 from eqco.training.loop import StepReport
@@ -53,7 +54,11 @@ def test_recipes_are_listed_and_shown(capsys):
         (["--recipe", "mocov2", "--negatives.count", "4096"], "an epoch has 2 batches of 256"),
         (
             ["--resume", "a", "--objective.alpha", "3"],
-            "--objective.alpha was given beside --resume",
+            "new run: eqco train DATA --recipe RUN/recipe.json --objective.alpha … --out OTHER",
+        ),
+        (
+            ["--resume", "a", "--recipe", "mocov2"],
+            "new run: eqco train DATA --recipe … --out OTHER",
         ),
         (["--device", "cuda:7"], "--device cuda:7 cannot be used here"),
         (["--device", "toaster"], "--device toaster cannot be used here"),
@@ -66,6 +71,7 @@ def test_bad_input_is_told_without_traceback(arguments, message, capsys, tmp_pat
     (tmp_path / "a-file").write_text("")
     assert main(["train", *arguments]) == 2
     assert message in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["a-file"], "nothing is left behind"
 
 
 def test_an_unknown_setting_is_answered_with_the_nearest(capsys):
@@ -75,21 +81,35 @@ def test_an_unknown_setting_is_answered_with_the_nearest(capsys):
     assert "--objective.alpha" in capsys.readouterr().err
 
 
+def report(step):
+    return StepReport(
+        step=step,
+        total_steps=36_000,
+        loss=1.0,
+        learning_rate=0.1,
+        images_per_second=1.0,
+        seconds_left=1.0,
+        diagnostics=None,
+    )
+
+
+def test_a_terminal_shows_the_step_and_no_word_is_cut_at_80_columns(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    stream = io.StringIO()
+    with training_display(stream) as show:
+        show(report(12_340))
+    shown = Text.from_ansi(stream.getvalue()).plain
+    assert "loss 1.000, lr 0.1, 1 images/s" in shown
+    assert "12340/36000" in shown
+    assert "…" not in shown
+
+
 def test_a_log_file_gets_about_sixty_lines():
     stream = io.StringIO()
     lines = LogLines(stream)
     for step in range(10, 36_001, 10):
-        lines.show(
-            StepReport(
-                step=step,
-                total_steps=36_000,
-                loss=1.0,
-                learning_rate=0.1,
-                images_per_second=1.0,
-                seconds_left=1.0,
-                diagnostics=None,
-            )
-        )
+        lines.show(report(step))
     assert 60 <= len(stream.getvalue().splitlines()) <= 62
     assert "36000/36000" in stream.getvalue()
 
@@ -98,7 +118,11 @@ def test_a_log_file_gets_about_sixty_lines():
 def test_a_training_leaves_a_run_that_its_recipe_file_repeats(tmp_path):
     first = eqco("train", *QUICK, "--out", tmp_path / "a", "--negatives.count", 5)
     assert first.returncode == 0, first.stderr
-    assert "knn20_test" in first.stdout
+    assert "groceries: 675 images; simo, light at 32 pixels" in first.stdout
+    assert "N = 64, K = 5, α = 256, τ = 0.2, learning rate 0.015; 1 epoch × 10" in first.stdout
+    assert "10 steps are too few to learn much: raise --training.epochs to 20" in first.stdout
+    assert "kNN accuracy (k = 20) on test" in first.stdout
+    assert "chance, the most frequent class: 10.3 %" in first.stdout
     assert "images/s" in first.stdout
     recipe = json.loads((tmp_path / "a" / "recipe.json").read_text())
     assert recipe["negatives"]["count"] == 5
@@ -148,4 +172,5 @@ def test_a_folder_of_images_without_classes_trains_and_resumes(tmp_path):
     assert trained.returncode == 0, trained.stderr
     again = eqco("train", "--resume", tmp_path / "run")
     assert again.returncode == 0, again.stderr
-    assert "trained for 2 steps" in again.stdout
+    assert "was finished already, after 2 steps; nothing was trained" in again.stdout
+    assert "trained for" not in again.stdout

@@ -336,6 +336,14 @@ def test_weights_that_are_no_numbers_are_not_saved(tmp_path, monkeypatch):
     assert read_checkpoint(RunDirectory(tmp_path).last)["step"] == 5
 
 
+def test_the_name_of_a_recipe_is_answered_with_how_to_get_the_recipe(tmp_path):
+    with pytest.raises(
+        InputError, match=r"'mocov2' is no Recipe. Give eqco.named_recipe\('mocov2'"
+    ):
+        train("mocov2", source(), out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_loading_leaves_the_callers_generator_alone(tmp_path):
     train(tiny("simo"), source(), out=tmp_path / "run", encoder=backbone())
     given = backbone()

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from eqco.contrast import KeyQueue, Objective
-from eqco.data import Source, TwoViewLoader, find_pipeline
+from eqco.data import Source, Split, TwoViewLoader, find_pipeline
 from eqco.encoders import (
     Encoder,
     backbone_named,
@@ -33,7 +33,15 @@ from eqco.training.loop import Parts, Rhythm
 from eqco.training.optimisers import LARS, sgd
 from eqco.training.schedules import learning_rate_factor
 
-__all__ = ["build_encoder", "build_parts", "check_processes", "rate_at"]
+__all__ = [
+    "build_encoder",
+    "build_parts",
+    "chance_level",
+    "check_processes",
+    "num_negatives",
+    "rate_at",
+    "scaled_rate",
+]
 
 HEADS: dict[str, Callable[..., nn.Module]] = {
     "normalised": normalised_head,
@@ -273,14 +281,48 @@ def rate_at(recipe: Recipe, steps_per_epoch: int, step: int) -> float:
     )
 
 
-def build_probe(recipe: Recipe, source: Source) -> Callable[[nn.Module], dict[str, float]] | None:
-    """A kNN probe where the data has labels to train and to test on."""
+def num_negatives(recipe: Recipe) -> int:
+    """K, the negatives that each query meets: of the batch and of the memory.
+
+    >>> from eqco.recipes import named_recipe
+    >>> [num_negatives(named_recipe(name)) for name in ("simo", "mocov2", "simclr")]
+    [16, 65536, 510]
+    """
+    negatives = recipe.negatives
+    views = 2 if recipe.method == "simclr" and negatives.both_views else 1
+    offered = views * (recipe.part_size - 1)
+    return (offered if negatives.count is None else negatives.count) + negatives.queue
+
+
+def probed_splits(source: Source) -> tuple[Split, Split] | None:
+    """What the probe compares with and asks about, where both have labels."""
     tested = next((name for name in ("test", "val") if name in source), None)
     if tested is None or "train" not in source:
         return None
-    train_split, test_split = source["train"], source[tested]
-    if train_split.labels is None or test_split.labels is None:
+    splits = source["train"], source[tested]
+    return None if any(split.labels is None for split in splits) else splits
+
+
+def chance_level(source: Source) -> float | None:
+    """The accuracy of a probe that always names the most frequent class; None: there is no probe.
+
+    >>> from eqco.data import open_source
+    >>> round(chance_level(open_source("groceries")), 3)
+    0.103
+    """
+    splits = probed_splits(source)
+    if splits is None:
         return None
+    assert splits[1].labels is not None
+    return float(splits[1].labels.bincount().max()) / len(splits[1])
+
+
+def build_probe(recipe: Recipe, source: Source) -> Callable[[nn.Module], dict[str, float]] | None:
+    """A kNN probe where the data has labels to train and to test on."""
+    splits = probed_splits(source)
+    if splits is None:
+        return None
+    train_split, test_split = splits
     neighbours = usual_neighbours(len(train_split))
 
     def probe(encoder: nn.Module) -> dict[str, float]:
@@ -297,6 +339,6 @@ def build_probe(recipe: Recipe, source: Source) -> Callable[[nn.Module], dict[st
             for split in (train_split, test_split)
         ]
         accuracy = knn_accuracy(features[1], features[0], neighbours=neighbours)
-        return {f"knn{neighbours}_{tested}": accuracy}
+        return {f"knn{neighbours}_{test_split.name}": accuracy}
 
     return probe

@@ -3,17 +3,24 @@
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from eqco.assembly.parts import build_encoder, build_parts
+from eqco.assembly.parts import (
+    build_encoder,
+    build_parts,
+    chance_level,
+    num_negatives,
+    scaled_rate,
+)
 from eqco.data import Source, open_source, write_unreadable
 from eqco.data.opening import NAMES
 from eqco.encoders import Encoder
-from eqco.recipes import Recipe, recipe_from_dict, recipe_to_dict
+from eqco.recipes import RECIPES, Recipe, recipe_from_dict, recipe_to_dict
 from eqco.runtime import processes
 from eqco.runtime.checkpoints import read_checkpoint
 from eqco.runtime.errors import InputError
@@ -21,7 +28,30 @@ from eqco.runtime.records import code_version, hardware
 from eqco.runtime.run_directory import RunDirectory, write_json
 from eqco.training.loop import Outcome, Parts, StepReport, run_training
 
-__all__ = ["encoder_of", "load", "resume", "train"]
+__all__ = ["Beginning", "encoder_of", "load", "resume", "train"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beginning:
+    """What a call is about to do, when all is checked and nothing is trained yet."""
+
+    recipe: Recipe
+    data: str
+    images: int
+    num_negatives: int
+    """K, that each query meets."""
+    learning_rate: float
+    """The highest, after the warm-up."""
+    steps_per_epoch: int
+    step: int
+    """That training goes on from; 0 in a new run."""
+    chance: float | None
+    """The accuracy of always naming the most frequent class; None where nothing is tested."""
+
+    @property
+    def total_steps(self) -> int:
+        """Of the whole training."""
+        return self.recipe.training.epochs * self.steps_per_epoch
 
 
 def train(
@@ -33,6 +63,7 @@ def train(
     encoder: nn.Module | None = None,
     device: torch.device | str = "cpu",
     timeout: float = 600.0,
+    announce: Callable[[Beginning], None] = lambda beginning: None,
     show: Callable[[StepReport], None] = lambda report: None,
 ) -> Outcome:
     """Train an encoder from the beginning and leave everything in the folder `out`.
@@ -47,19 +78,29 @@ def train(
         encoder: a backbone of your own, with `feature_dim`; else the recipe's.
         device: where to train; under torchrun `cuda` is each process's own.
         timeout: seconds that a process waits for the others before it names the missing ones.
+        announce: gets what is about to be done, once, before the first step.
         show: gets a report at every line of metrics.
     """
+    if not isinstance(recipe, Recipe):
+        name = recipe if isinstance(recipe, str) and recipe in RECIPES else "simo"
+        raise InputError(
+            f"recipe={recipe!r} is no Recipe. Give eqco.named_recipe({name!r}, 'desk'), or what "
+            f"eqco.read_recipe makes of a file."
+        )
     source = opened(data, recipe, unlabelled)
     run = RunDirectory(Path(out))
-    with processes.joined(device, timeout=timeout) as own, held(run):
+    with processes.joined(device, timeout=timeout) as own:
         listed = unreadable_list(run)
+        # before the folder is made: what is refused leaves nothing behind
         parts = build_parts(recipe, source, backbone=encoder, device=own, unreadable_list=listed)
-        if processes.is_writer():
-            met = {**environment(data, source, parts, own), "unlabelled": unlabelled}
-            run.start(recipe_to_dict(recipe), met)
-            run.write_job(processes.job())
-            write_unreadable(listed, source.unreadable)
-        return finish(parts, run, recipe, None, show)
+        with held(run):
+            if processes.is_writer():
+                met = {**environment(data, source, parts, own), "unlabelled": unlabelled}
+                run.start(recipe_to_dict(recipe), met)
+                run.write_job(processes.job())
+                write_unreadable(listed, source.unreadable)
+            announce(beginning(recipe, source, parts, 0))
+            return finish(parts, run, recipe, None, show)
 
 
 def resume(
@@ -69,6 +110,7 @@ def resume(
     encoder: nn.Module | None = None,
     device: torch.device | str = "cpu",
     timeout: float = 600.0,
+    announce: Callable[[Beginning], None] = lambda beginning: None,
     show: Callable[[StepReport], None] = lambda report: None,
 ) -> Outcome:
     """Go on with a run from its last checkpoint, or from the checkpoint file given.
@@ -83,6 +125,7 @@ def resume(
         encoder: the backbone that was given to `train`, if one was.
         device: where to train.
         timeout: as for `train`.
+        announce: as for `train`.
         show: gets a report at every line of metrics.
     """
     path = Path(path).resolve()
@@ -109,7 +152,22 @@ def resume(
                 f"{run.path} was trained on {began['images']} images ({began['data']}), but "
                 f"{source.name} has {images} now. Resume it on the same images."
             )
+        announce(beginning(recipe, source, parts, state["step"]))
         return finish(parts, run, recipe, state, show)
+
+
+def beginning(recipe: Recipe, source: Source, parts: Parts, step: int) -> Beginning:
+    """What a call is about to do."""
+    return Beginning(
+        recipe=recipe,
+        data=source.name,
+        images=len(parts.loader.steps.split),
+        num_negatives=num_negatives(recipe),
+        learning_rate=scaled_rate(recipe),
+        steps_per_epoch=parts.loader.steps_per_epoch,
+        step=step,
+        chance=chance_level(source),
+    )
 
 
 def held(run: RunDirectory) -> AbstractContextManager[None]:

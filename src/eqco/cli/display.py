@@ -5,13 +5,54 @@ from contextlib import contextmanager
 from typing import TextIO
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from eqco.assembly.runs import Beginning
 from eqco.training.loop import StepReport
 
-__all__ = ["training_display"]
+__all__ = ["heading", "probe_words", "training_display"]
 
 LINES = 60  # about as many lines of a log file tell of a whole training
+FEW_STEPS = 200  # with fewer an encoder has hardly begun to learn
+
+
+def heading(about: Beginning, place: str) -> list[str]:
+    """What is about to be trained, on what and for how long; in words, where that is too short."""
+    recipe, total = about.recipe, about.total_steps
+    alpha = recipe.objective.alpha
+    numbers = [
+        f"N = {recipe.training.num_queries}",
+        f"K = {about.num_negatives}",
+        "plain InfoNCE" if alpha is None else f"α = {alpha:g}",
+        f"τ = {recipe.objective.temperature:g}",
+        f"learning rate {about.learning_rate:g}",
+    ]
+    epochs = recipe.training.epochs
+    length = f"{epochs} {'epoch' if epochs == 1 else 'epochs'} × {about.steps_per_epoch} steps = {total} steps"
+    network = f"{recipe.method}, {recipe.encoder.backbone} at {recipe.data.image_size} pixels"
+    lines = [
+        f"{about.data}: {about.images:,} images; {network}; to {place}",
+        f"{', '.join(numbers)}; {length}",
+    ]
+    if 0 < about.step < total:
+        lines.append(f"going on from step {about.step}")
+    if about.step == 0 and total < FEW_STEPS:
+        enough = -(-FEW_STEPS // about.steps_per_epoch)
+        lines.append(
+            f"{total} steps are too few to learn much: raise --training.epochs to {enough} or more"
+        )
+    return lines
+
+
+def probe_words(name: str, value: float, chance: float | None) -> str:
+    """What a probe has found, for people.
+
+    >>> probe_words("knn20_test", 0.375, 0.125)
+    'kNN accuracy (k = 20) on test: 37.5 % (chance, the most frequent class: 12.5 %)'
+    """
+    neighbours, _, split = name.removeprefix("knn").partition("_")
+    beside = "" if chance is None else f" (chance, the most frequent class: {100 * chance:.1f} %)"
+    return f"kNN accuracy (k = {neighbours}) on {split}: {100 * value:.1f} %{beside}"
 
 
 @contextmanager
@@ -21,7 +62,12 @@ def training_display(stream: TextIO) -> Iterator[Callable[[StepReport], None]]:
     if not console.is_terminal:
         yield LogLines(stream).show
         return
-    columns = [TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()]
+    columns = [
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=None),  # as wide as the words leave it
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    ]
     with Progress(*columns, console=console) as bar:
         task = bar.add_task("starting", total=None)
 

@@ -12,7 +12,8 @@ import torch
 import tyro
 
 from eqco.assembly import check_processes, resume, train
-from eqco.cli.display import training_display
+from eqco.assembly.runs import Beginning
+from eqco.cli.display import heading, probe_words, training_display
 from eqco.cli.launch import launch
 from eqco.recipes import RECIPES, Recipe, named_recipe, read_recipe, recipe_from_dict
 from eqco.runtime import processes
@@ -91,9 +92,11 @@ def refuse_changes(arguments: Sequence[str]) -> None:
     for argument in arguments:
         flag = argument.split("=")[0]
         if flag.startswith("--") and flag not in allowed:
+            other = flag in ("--recipe", "--profile")  # than the run's
+            settings = f"{flag} …" if other else f"--recipe RUN/recipe.json {flag} …"
             raise InputError(
-                f"{flag} was given beside --resume, but a resumed run keeps its recipe. To change "
-                f"it, start a new run: --recipe RUN/recipe.json {flag} … --out OTHER."
+                f"{flag} was given beside --resume, but a resumed run keeps its recipe. Leave it "
+                f"out, or start a new run: eqco train DATA {settings} --out OTHER."
             )
 
 
@@ -138,6 +141,13 @@ def run(options: Options) -> None:
             print(f"started again after a process was lost: going on from {place}")
     elif checkpoint is not None and speaks:
         say_what_differs(place)
+    begun: list[Beginning] = []
+
+    def announce(about: Beginning) -> None:
+        begun.append(about)
+        if speaks:
+            print("\n".join(heading(about, str(place))), flush=True)
+
     with training_display(sys.stdout) if speaks else nullcontext(lambda report: None) as show:
         if checkpoint is not None:
             outcome = resume(
@@ -145,6 +155,7 @@ def run(options: Options) -> None:
                 options.source or None,
                 device=options.device,
                 timeout=options.timeout,
+                announce=announce,
                 show=show,
             )
         else:
@@ -155,9 +166,10 @@ def run(options: Options) -> None:
                 unlabelled=options.unlabelled,
                 device=options.device,
                 timeout=options.timeout,
+                announce=announce,
                 show=show,
             )
-    conclude(outcome, place, speaks)
+    conclude(outcome, begun[0], place, speaks)
 
 
 def without(arguments: Sequence[str], flags: Sequence[str]) -> list[str]:
@@ -188,7 +200,7 @@ def say_what_differs(place: Path) -> None:
         )
 
 
-def conclude(outcome: Outcome, place: Path, speaks: bool) -> None:
+def conclude(outcome: Outcome, begun: Beginning, place: Path, speaks: bool) -> None:
     """Say how it ended, and what to do next."""
     run_files = RunDirectory(place)
     if outcome.stopped_by is not None:
@@ -200,6 +212,9 @@ def conclude(outcome: Outcome, place: Path, speaks: bool) -> None:
         raise SystemExit(130 if outcome.stopped_by == "SIGINT" else 143)
     if not speaks:
         return
-    print(f"trained for {outcome.step} steps: {place}")
+    if begun.step == outcome.step:
+        print(f"{place} was finished already, after {outcome.step} steps; nothing was trained")
+    else:
+        print(f"trained for {outcome.step} steps: {place}")
     for name, value in outcome.probe.items():
-        print(f"  {name}: {100 * value:.1f} %")
+        print(f"  {probe_words(name, value, begun.chance)}")
