@@ -43,7 +43,7 @@ def test_views_draws_originals_and_views(photos, tmp_path):
     first = np.asarray(Image.open(out))
     assert first.shape[0] > 3 * 64
     assert first.shape[1] > 5 * 64
-    assert main(["views", str(photos), *options, "--out", str(out)]) == 0
+    assert main(["views", str(photos), *options, "--out", str(out), "--overwrite"]) == 0
     assert np.array_equal(first, np.asarray(Image.open(out)))
 
 
@@ -65,6 +65,20 @@ def test_views_of_different_sizes_are_read_from_disk(photos, tmp_path):
         (["views", "--views", "0"], "views=0; draw at least 1"),
     ],
 )
-def test_what_cannot_be_done_is_answered_with_what_can(options, message, capsys, tmp_path):
+def test_what_cannot_be_done_is_answered_with_what_can(
+    options, message, capsys, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
     assert main(options) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("command", "option"), [("data", "--sheet"), ("views", "--out")])
+def test_a_picture_is_replaced_only_when_asked(command, option, tmp_path, capsys):
+    picture = tmp_path / "a.png"
+    picture.write_text("mine")
+    assert main([command, option, str(picture)]) == 2
+    assert f"Pass --overwrite to replace it, or choose another {option}" in capsys.readouterr().err
+    assert picture.read_text() == "mine"
+    assert main([command, option, str(picture), "--overwrite"]) == 0
+    assert picture.read_bytes().startswith(b"\x89PNG")

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 from rich.text import Text
@@ -26,9 +27,15 @@ def eqco(*arguments, **settings):
     return subprocess.run(command, capture_output=True, text=True, env=environment, **settings)
 
 
-def test_recipes_are_listed_and_shown(capsys):
+@pytest.mark.parametrize("columns", [40, 80, 200])
+def test_recipes_are_listed_and_shown(columns, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(columns))
     assert main(["recipes"]) == 0
     text = capsys.readouterr().out
+    assert "…" not in text
+    assert ["head", "normalised", "linear", "mlp", "normalised"] in map(
+        str.split, text.splitlines()
+    )
     assert all(name in text for name in ("simo", "mocov1", "mocov2", "simclr", "profile desk"))
     assert main(["recipes", "simo", "--profile", "desk"]) == 0
     shown = json.loads(capsys.readouterr().out)
@@ -81,26 +88,27 @@ def test_an_unknown_setting_is_answered_with_the_nearest(capsys):
     assert "--objective.alpha" in capsys.readouterr().err
 
 
-def report(step):
+def report(step, diagnostics=None):
     return StepReport(
         step=step,
         total_steps=36_000,
         loss=1.0,
-        learning_rate=0.1,
-        images_per_second=1.0,
+        learning_rate=0.008787,
+        images_per_second=1000.0,
         seconds_left=1.0,
-        diagnostics=None,
+        diagnostics=diagnostics,
     )
 
 
-def test_a_terminal_shows_the_step_and_no_word_is_cut_at_80_columns(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
+@pytest.mark.parametrize("columns", [80, 100])
+def test_a_terminal_shows_the_step_and_cuts_no_word(columns, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setenv("FORCE_COLOR", "1")
     stream = io.StringIO()
     with training_display(stream) as show:
-        show(report(12_340))
+        show(report(12_340, SimpleNamespace(information=1.234, information_kind="estimate")))
     shown = Text.from_ansi(stream.getvalue()).plain
-    assert "loss 1.000, lr 0.1, 1 images/s" in shown
+    assert "loss 1.000, f̂ 1.23 (estimate), lr 0.008787, 1000 images/s" in shown
     assert "12340/36000" in shown
     assert "…" not in shown
 

@@ -175,7 +175,10 @@ def test_eqco_data_and_views(record_property, files):
     small_set = [str(files)]
     for command, own in ((["data"], data), (["views"], views)):
         never_fails_badly(
-            [*command, *small_set], {**common, **own}, record_property, examples=TRIED // 4
+            [*command, *small_set, "--overwrite"],
+            {**common, **own},
+            record_property,
+            examples=TRIED // 4,
         )
 
 

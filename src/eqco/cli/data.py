@@ -12,6 +12,7 @@ from eqco.data.images import MemoryImages
 from eqco.data.opening import DEFAULT_ROOT, open_source
 from eqco.data.pictures import check_picture_name, contact_sheet
 from eqco.data.sources import Source
+from eqco.runtime.whole_files import refuse_existing, refuse_unwritable
 
 
 def run(
@@ -24,6 +25,7 @@ def run(
     memory_gib: float = 2.0,
     root: Path = DEFAULT_ROOT,
     sheet: Path = Path("contact-sheet.png"),
+    overwrite: bool = False,
 ) -> None:
     """Describe a data set: splits, classes, sizes, unreadable files, and a contact sheet.
 
@@ -39,6 +41,7 @@ def run(
         memory_gib: images of one size are kept decoded in memory up to this size.
         root: where data sets by name are downloaded to.
         sheet: file for the contact sheet.
+        overwrite: replace that file.
 
     Examples:
         eqco data
@@ -46,6 +49,8 @@ def run(
         eqco data cifar10 --sheet cifar10.png
     """
     check_picture_name(sheet)
+    refuse_existing(sheet, overwrite=overwrite, option="--sheet")
+    refuse_unwritable(sheet, option="--sheet")
     found = open_source(
         source,
         root=root,

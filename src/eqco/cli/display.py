@@ -13,6 +13,7 @@ from eqco.training.loop import StepReport
 __all__ = ["heading", "probe_words", "training_display"]
 
 LINES = 60  # about as many lines of a log file tell of a whole training
+WIDE = 100  # columns of a terminal with room for a bar beside the words
 FEW_STEPS = 200  # with fewer an encoder has hardly begun to learn
 
 
@@ -28,7 +29,8 @@ def heading(about: Beginning, place: str) -> list[str]:
         f"learning rate {about.learning_rate:g}",
     ]
     epochs = recipe.training.epochs
-    length = f"{epochs} {'epoch' if epochs == 1 else 'epochs'} × {about.steps_per_epoch} steps = {total} steps"
+    passes = "1 epoch" if epochs == 1 else f"{epochs} epochs"
+    length = f"{passes} × {about.steps_per_epoch} steps = {total} steps"
     network = f"{recipe.method}, {recipe.encoder.backbone} at {recipe.data.image_size} pixels"
     lines = [
         f"{about.data}: {about.images:,} images; {network}; to {place}",
@@ -64,7 +66,8 @@ def training_display(stream: TextIO) -> Iterator[Callable[[StepReport], None]]:
         return
     columns = [
         TextColumn("{task.description}"),
-        BarColumn(bar_width=None),  # as wide as the words leave it
+        # where it would cut the words, the count of steps has to do
+        *([BarColumn(bar_width=None)] if console.width >= WIDE else []),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
     ]

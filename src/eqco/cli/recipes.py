@@ -10,6 +10,8 @@ from eqco.recipes import PROFILES, RECIPES, named_recipe, recipe_to_dict
 from eqco.report.tables import print_table
 from eqco.runtime.errors import InputError
 
+WIDTH = 80  # columns that the table takes at most; a narrower terminal folds its lines itself
+
 
 def run(name: Annotated[str, tyro.conf.Positional] = "", *, profile: str = "paper") -> None:
     """List the published recipes, or show one as the JSON that `eqco train --recipe` takes.
@@ -28,14 +30,14 @@ def run(name: Annotated[str, tyro.conf.Positional] = "", *, profile: str = "pape
         print(json.dumps(recipe_to_dict(named_recipe(name, profile)), indent=1))
         return
     console = Console()
-    header = ["recipe", "K", "α", "τ", "lr (N = 256)", "β", "head", "batch norm", "augmentation"]
-    lines = []
-    for title, recipe in RECIPES.items():
+    console.width = max(console.width, WIDTH)
+    names = ["K", "α", "τ", "lr (N = 256)", "β", "head", "batch norm", "augmentation"]
+    columns = []
+    for recipe in RECIPES.values():
         count = recipe.negatives.count
         offered = f"all {2 * recipe.training.num_queries - 2}"
-        lines.append(
+        columns.append(
             [
-                title,
                 offered if count is None else str(count),
                 "plain" if recipe.objective.alpha is None else f"{recipe.objective.alpha:g}",
                 f"{recipe.objective.temperature:g}",
@@ -46,7 +48,7 @@ def run(name: Annotated[str, tyro.conf.Positional] = "", *, profile: str = "pape
                 recipe.data.pipeline,
             ]
         )
-    print_table(console, header, lines)
+    print_table(console, ["", *RECIPES], list(zip(names, *columns, strict=True)))
     console.print()
     for title, what in PROFILES.items():
-        console.print(f"profile {title}: {what}", markup=False)
+        console.print(f"profile {title}: {what}", markup=False, soft_wrap=True)

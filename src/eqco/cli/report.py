@@ -4,6 +4,9 @@ from pathlib import Path
 
 from rich.console import Console
 
+from eqco.experiments.catalog import EXPERIMENTS
+from eqco.experiments.experiment import recorded
+from eqco.report.benchmarks import BENCHMARKS, newest_benchmark
 from eqco.report.page import write_page
 from eqco.runtime.errors import InputError
 
@@ -26,6 +29,23 @@ def run(*, results: Path = Path("results"), out: Path = Path("report.html")) -> 
             f"--results {results} is not a folder. Name the folder of the records, or make some: "
             f"eqco reproduce tab5 --profile smoke."
         )
+    console = Console()
+    if not has_records(results):
+        console.print(
+            f"there are no records in {results}: the page will show the rule alone. Make some with "
+            f"eqco reproduce tab5 --profile smoke --results {results}",
+            markup=False,
+            soft_wrap=True,
+        )
     written = write_page(results, out)
     size = written.stat().st_size / 1e3
-    Console().print(f"written: {written} ({size:.0f} kB); open it in a browser", markup=False)
+    console.print(f"written: {written} ({size:.0f} kB); open it in a browser", markup=False)
+
+
+def has_records(results: Path) -> bool:
+    """Whether anything in the folder has a place on the page."""
+    return any(
+        recorded(experiment, profile, results)
+        for experiment in EXPERIMENTS.values()
+        for profile in experiment.profiles
+    ) or any(newest_benchmark(results, name) for name in BENCHMARKS)

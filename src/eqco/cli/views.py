@@ -10,6 +10,7 @@ from eqco.data.opening import DEFAULT_ROOT, open_source
 from eqco.data.pictures import check_picture_name, views_picture
 from eqco.data.pipelines import blur_radius, find_pipeline
 from eqco.runtime.errors import InputError
+from eqco.runtime.whole_files import refuse_existing, refuse_unwritable
 
 
 def run(
@@ -26,6 +27,7 @@ def run(
     on_unreadable: Literal["error", "skip"] = "error",
     root: Path = DEFAULT_ROOT,
     out: Path = Path("views.png"),
+    overwrite: bool = False,
 ) -> None:
     """Draw originals with their views, made by the code that makes them in training.
 
@@ -41,12 +43,15 @@ def run(
         on_unreadable: stop at an image that cannot be read, or leave it out.
         root: where data sets by name are downloaded to.
         out: file for the picture.
+        overwrite: replace that file.
 
     Examples:
         eqco views
         eqco views photos/ --pipeline simclr --size 96
     """
     check_picture_name(out)
+    refuse_existing(out, overwrite=overwrite)
+    refuse_unwritable(out)
     chosen = find_pipeline(pipeline)
     if views < 1:
         raise InputError(f"views={views}; draw at least 1.")
