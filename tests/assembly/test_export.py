@@ -195,7 +195,10 @@ def test_every_format_read_again_gives_bit_equal_features(plain_run, tmp_path, t
     again, images = open_weights(file), images_of(64)
     assert torch.equal(features(again.backbone, images), features(load(plain_run).backbone, images))
     assert str(again.architecture) == "resnet18"
-    assert again.image_size == (64 if to in ("safetensors", "moco") else 224)
+    assert (again.image_size, again.size_is_known) == (64, True)
+    exported(file, to, tmp_path / "again")
+    assert open_weights(tmp_path / "again").image_size == 64
+    assert "RGB images of 64 × 64 pixels" in card_of(tmp_path / "again")
 
 
 @pytest.mark.parametrize("name", ["light", "small", "wide"])
@@ -216,7 +219,8 @@ def test_networks_that_others_do_not_have_are_refused_with_a_remedy(
     light_run, small_run, wide_run, tmp_path, to, name
 ):
     run = {"light": light_run, "small": small_run, "wide": wide_run}[name]
-    with pytest.raises(InputError, match=r"Export it --to safetensors, .* or --to onnx"):
+    message = r"Export it --to safetensors, .* or --to onnx.*train with --encoder.backbone resnet18"
+    with pytest.raises(InputError, match=message):
         exported(run, to, tmp_path / "file")
     assert not (tmp_path / "file").exists()
 
@@ -229,6 +233,25 @@ def test_weights_of_others_can_be_exported_too(tmp_path):
     network.fc = nn.Identity()
     images = images_of(64)
     assert torch.equal(features(again.backbone, images), features(network, images))
+
+
+def test_a_size_that_nobody_told_is_called_a_guess_and_stays_one(tmp_path):
+    torch.save(torchvision.models.resnet18().state_dict(), tmp_path / "theirs.pth")
+    theirs = open_weights(tmp_path / "theirs.pth")
+    assert theirs.size_note == "image size not known: 224 taken; give --image-size"
+    assert open_weights(tmp_path / "theirs.pth", image_size=224).size_note == ""
+    assert "a size that is not known (try 224 × 224)" in card_of(tmp_path / "theirs.pth")
+    for to in ("torchvision", "moco", "safetensors"):
+        export_weights(theirs, to, tmp_path / to)
+        assert not open_weights(tmp_path / to).size_is_known
+
+
+def test_a_network_without_a_name_still_tells_its_size(plain_run, tmp_path):
+    nameless = replace(open_weights(plain_run), architecture=None)
+    export_weights(nameless, "safetensors", tmp_path / "a.safetensors")
+    network = open_weights("random", backbone="resnet18").backbone
+    again = open_weights(tmp_path / "a.safetensors", backbone=network)
+    assert (again.image_size, again.size_is_known) == (64, True)
 
 
 def test_a_file_that_is_there_is_replaced_only_when_asked(light_run, tmp_path):

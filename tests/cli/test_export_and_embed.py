@@ -29,6 +29,7 @@ def test_export_writes_a_file_and_a_card_and_says_how_to_load_it(weights, tmp_pa
     assert main(["export", weights, "--to", "torchvision"]) == 0
     said = capsys.readouterr().out
     assert "written: mine-torchvision.pth" in said
+    assert "image size not known: 224 taken; give --image-size" in said
     assert "model = torchvision.models.resnet18()" in said
     assert "None were measured" in (tmp_path / "mine-torchvision.md").read_text()
     model = torchvision.models.resnet18()

@@ -1,6 +1,7 @@
 """A trained encoder as a plain file for other programs, checked as it is written."""
 
 import json
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,11 @@ SUFFIXES: dict[str, str] = {
     "moco": ".pth",
 }
 OTHERS = "Export it --to safetensors, which eqco reads, or --to onnx, which runs anywhere."
+# said of a run, for the next one
+NEXT_TIME = (
+    " To be able to next time, train with --encoder.backbone resnet18 --encoder.width 1 "
+    "--encoder.stem imagenet."
+)
 
 
 @dataclass(frozen=True)
@@ -80,7 +86,7 @@ def write_torchvision(weights: Weights, out: Path) -> tuple[str, ...]:
     """A state dict for torchvision's ResNet without its classifier."""
     name = torchvision_name(weights, "torchvision")
     with whole_file(out) as partial:
-        save(plain_state(weights.backbone), partial)
+        save(state_with_words(weights), partial)
         model = torchvision_model(name)
         model.load_state_dict(torch.load(partial, weights_only=True))
         refuse_other_features(model, weights)
@@ -97,10 +103,10 @@ def write_timm(weights: Weights, out: Path) -> tuple[str, ...]:
     architecture = weights.architecture
     plain = architecture is not None and (architecture.width, architecture.stem) == (1, "imagenet")
     if architecture is None or not plain or architecture.name == "light":
-        raise InputError(f"timm has no network like {called(weights)}. {OTHERS}")
+        raise InputError(f"timm has no network like {called(weights)}. {remedy(weights)}")
     name = architecture.name.removeprefix(TIMM)
     with whole_file(out) as partial:
-        save(plain_state(weights.backbone), partial)
+        save(state_with_words(weights), partial)
         model = Architecture(TIMM + name).build()
         model.load_state_dict(torch.load(partial, weights_only=True))
         refuse_other_features(model, weights)
@@ -178,7 +184,7 @@ def torchvision_name(weights: Weights, to: Format) -> str:
     if not plain or name not in (*RESNETS, *list_models(module=resnet)):
         raise InputError(
             f"--to {to} needs one of torchvision's ResNets, and {called(weights)} is none of them. "
-            f"{OTHERS}"
+            f"{remedy(weights)}"
         )
     return name
 
@@ -190,6 +196,11 @@ def torchvision_model(name: str) -> nn.Module:
     model: nn.Module = get_model(name, weights=None)
     model.fc = nn.Identity()
     return model
+
+
+def remedy(weights: Weights) -> str:
+    """What works for a network that a format does not know, and for a run also what would have."""
+    return OTHERS + (NEXT_TIME if weights.recipe is not None else "")
 
 
 def called(weights: Weights) -> str:
@@ -226,9 +237,21 @@ def plain_state(module: nn.Module) -> dict[str, Tensor]:
     }
 
 
+def state_with_words(weights: Weights) -> "OrderedDict[str, Tensor]":
+    """A bare state dict that loads strictly anywhere, and tells of itself in an attribute.
+
+    torch keeps its own `_metadata` in the same way; names and tensors are the backbone's alone.
+    """
+    state = OrderedDict(plain_state(weights.backbone))
+    state.eqco = words_of(weights)  # type: ignore[attr-defined]
+    return state
+
+
 def words_of(weights: Weights) -> dict[str, str]:
     """What the file tells of itself, in strings; `open_weights` builds the network from it."""
-    words = {"image_size": str(weights.image_size), "exported_by": f"eqco {code_version()}"}
+    words = {"exported_by": f"eqco {code_version()}"}
+    if weights.size_is_known:  # a guess must not look like knowledge in the next file
+        words["image_size"] = str(weights.image_size)
     if weights.architecture is not None:
         words["backbone"] = weights.architecture.name
         words["width"] = str(weights.architecture.width)

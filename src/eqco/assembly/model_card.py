@@ -57,7 +57,7 @@ def model_card(weights: Weights, facts: RunFacts, *, file: str, usage: Sequence[
         *usage,
         "```",
         "",
-        f"Input: RGB images of {weights.image_size} × {weights.image_size} pixels, in [0, 1], "
+        f"Input: RGB images of {size_words(weights)} pixels, in [0, 1], "
         f"minus {list(normalised.mean)}, divided by {list(normalised.std)}. Use eval mode.",
         "",
         "## Training",
@@ -77,6 +77,12 @@ def model_card(weights: Weights, facts: RunFacts, *, file: str, usage: Sequence[
         recipe = json.dumps(recipe_to_dict(weights.recipe), indent=1)
         lines += ["", "## Recipe", "", "```json", recipe, "```"]
     return "\n".join(lines) + "\n"
+
+
+def size_words(weights: Weights) -> str:
+    """The size of image, and whether it is only a guess."""
+    size = f"{weights.image_size} × {weights.image_size}"
+    return size if weights.size_is_known else f"a size that is not known (try {size})"
 
 
 def training_lines(weights: Weights, facts: RunFacts) -> list[str]:

@@ -30,6 +30,9 @@ from eqco.runtime.tensor_files import read_tensor_file
 __all__ = ["Weights", "open_weights", "pixels", "random_like"]
 
 TORCHVISION = "torchvision:"
+# What an exported file tells of itself: the network, and the size of image.
+NETWORK = ("backbone", "width", "stem")
+TOLD = (*NETWORK, "image_size")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +47,8 @@ class Weights:
     """Images (N, 3, H, W) to features (N, feature_dim); in eval mode, nothing wants gradient."""
     image_size: int
     """The size of image it was trained on, or is best given."""
+    size_is_known: bool = True
+    """False: neither the weights nor the caller told image_size, and the usual one was taken."""
     architecture: Architecture | None = None
     """How to build the backbone anew; None: a module of the user's, or pixels."""
     left_out: tuple[str, ...] = ()
@@ -59,6 +64,13 @@ class Weights:
     def feature_dim(self) -> int:
         """D, the size of the features."""
         return feature_dim_of(self.backbone)
+
+    @property
+    def size_note(self) -> str:
+        """What a user should read where the size of image is a guess; empty where it is known."""
+        if self.size_is_known:
+            return ""
+        return f"image size not known: {self.image_size} taken; give --image-size"
 
 
 def open_weights(
@@ -81,7 +93,7 @@ def open_weights(
         width: of a ResNet that is named.
         stem: of a ResNet that is named; None: imagenet.
         image_size: pixels along each side; None: what it was trained on where that is known, else
-            224, or 32 for networks made for small images.
+            224, or 32 for networks made for small images, and then `size_is_known` is False.
         seed: of `random`.
     """
     name = os.fspath(given)
@@ -102,7 +114,7 @@ def open_weights(
     if image_size is not None:
         if image_size < 1:
             raise InputError(f"image_size={image_size}; it must be 1 or more.")
-        found = replace(found, image_size=image_size)
+        found = replace(found, image_size=image_size, size_is_known=True)
     refuse_size(found)
     return found
 
@@ -139,7 +151,7 @@ def random_like(weights: Weights, seed: int = 0) -> Weights:
             f"like it. Open `random` with a backbone of your own."
         )
     found = random_weights(weights.architecture, None, seed)
-    return replace(found, image_size=weights.image_size)
+    return replace(found, image_size=weights.image_size, size_is_known=weights.size_is_known)
 
 
 def random_weights(named: Architecture | None, module: nn.Module | None, seed: int) -> Weights:
@@ -203,7 +215,7 @@ def read_weights(path: Path, named: Architecture | None, module: nn.Module | Non
         )
     found = fitted(state, str(path), named, module)
     if "image_size" not in kept:
-        return found
+        return replace(found, size_is_known=False)
     return replace(found, image_size=whole_number(kept, "image_size", path))
 
 
@@ -235,13 +247,20 @@ def stem_told(kept: Mapping[str, str], path: Path) -> Stem:
 
 
 def kept_words(content: Any, words: Mapping[str, str]) -> dict[str, str]:
-    """What a file that this project exported tells of itself; of other files nothing."""
+    """What a file that this project exported tells of itself; of other files nothing.
+
+    The words are under `eqco` in a checkpoint, in an attribute of that name of a bare state dict,
+    and in the metadata of safetensors. A network without a name tells its image size alone, and
+    one whose size was never known the rest.
+    """
     inside = content.get("eqco") if isinstance(content, Mapping) else None
-    told = inside if isinstance(inside, Mapping) else words
-    asked = ("backbone", "width", "stem", "image_size")
-    if not all(isinstance(told.get(name), str) for name in asked):
+    places = (inside, getattr(content, "eqco", None))
+    told = next((place for place in places if isinstance(place, Mapping)), words)
+    kept = {name: told[name] for name in TOLD if isinstance(told.get(name), str)}
+    named = all(name in kept for name in NETWORK)
+    if not named and "exported_by" not in told:
         return {}
-    return {name: told[name] for name in asked}
+    return {name: word for name, word in kept.items() if named or name not in NETWORK}
 
 
 def run_weights(

@@ -60,6 +60,8 @@ def run(
     exported = export_weights(opened, to, file, epoch=facts.get("epochs", 0), overwrite=overwrite)
     with whole_file(card) as partial:
         partial.write_text(model_card(opened, facts, file=file.name, usage=exported.usage))
+    if opened.size_note:
+        print(opened.size_note)
     print(f"written: {file} ({file.stat().st_size / 1e6:.1f} MB) and {card}")
     print("load it with:")
     for line in exported.usage:
