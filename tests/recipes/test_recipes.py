@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eqco.cli.train import parse as parse_training
 from eqco.recipes import (
     PROFILES,
     RECIPES,
@@ -67,6 +68,12 @@ def test_json_and_back_is_the_same_recipe(name, profile, tmp_path):
     assert read_recipe(path) == recipe
 
 
+def test_the_command_line_takes_the_none_that_refusals_name():
+    typed = ["--negatives.count", "None", "--objective.alpha", "None"]
+    options = parse_training(["--training.num-queries", "16", *typed])
+    assert (options.negatives.count, options.objective.alpha) == (None, None)
+
+
 def test_infinity_survives_json():
     recipe = Recipe(objective=ObjectiveSettings(alpha=math.inf))
     text = json.dumps(recipe_to_dict(recipe), allow_nan=False)
@@ -78,7 +85,8 @@ def test_infinity_survives_json():
     [
         (
             lambda: Recipe(negatives=NegativesSettings(count=256)),
-            "negatives.count=256, but a batch of num_queries=256 offers 255 .*leave it unset",
+            "negatives.count=256, but a batch of num_queries=256 offers 255 .*"
+            "use all 255 by --negatives.count None",
         ),
         (
             lambda: Recipe(method="simclr", negatives=NegativesSettings(count=511)),
@@ -91,7 +99,10 @@ def test_infinity_survives_json():
             "num_queries=16 offers 15",
         ),
         (lambda: Recipe(negatives=NegativesSettings(count=0)), "negatives.count=0"),
-        (lambda: Recipe(method="moco"), "negatives.count is unset; MoCo needs"),
+        (
+            lambda: Recipe(method="moco"),
+            "negatives.count=None; MoCo needs .*--negatives.count 4096",
+        ),
         (
             lambda: Recipe(method="moco", negatives=NegativesSettings(count=8, queue=8)),
             "negatives.queue=8 with MoCo",
@@ -104,7 +115,10 @@ def test_infinity_survives_json():
         (lambda: Recipe(training=TrainingSettings(accumulate=3)), "3 equal parts"),
         (lambda: Recipe(training=TrainingSettings(epochs=0)), "training.epochs=0"),
         (lambda: Recipe(objective=ObjectiveSettings(temperature=0)), "objective.temperature=0"),
-        (lambda: Recipe(objective=ObjectiveSettings(alpha=-1)), "objective.alpha=-1"),
+        (
+            lambda: Recipe(objective=ObjectiveSettings(alpha=-1)),
+            "objective.alpha=-1.*--objective.alpha None",
+        ),
         (lambda: Recipe(objective=ObjectiveSettings(alpha=math.nan)), "objective.alpha=nan"),
         (
             lambda: Recipe(optimiser=OptimiserSettings(base_learning_rate=-1)),

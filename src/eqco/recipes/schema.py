@@ -76,7 +76,7 @@ class ObjectiveSettings:
     temperature: float = 0.2
     """τ."""
     alpha: float | None = None
-    """The number of negatives imitated; unset: plain InfoNCE; inf: the decoupled loss."""
+    """The number of negatives imitated; None: plain InfoNCE; inf: the decoupled loss."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,7 +196,7 @@ def check_ranges(recipe: Recipe) -> None:
     if recipe.objective.alpha is not None and not recipe.objective.alpha > 0:
         raise InputError(
             f"objective.alpha={recipe.objective.alpha}; it must be greater than 0. "
-            f"Leave it unset for plain InfoNCE, or inf for the decoupled loss."
+            f"For plain InfoNCE give --objective.alpha None, for the decoupled loss inf."
         )
     if not 0 <= recipe.ema_decay <= 1:
         raise InputError(f"ema_decay={recipe.ema_decay}; it must lie between 0 and 1.")
@@ -230,7 +230,10 @@ def check_negatives(recipe: Recipe) -> None:
     count, part = recipe.negatives.count, recipe.part_size
     if recipe.method == "moco":
         if count is None:
-            raise InputError("negatives.count is unset; MoCo needs the size of its memory, K.")
+            raise InputError(
+                "negatives.count=None; MoCo needs the size of its memory, K. Give it, such as "
+                "--negatives.count 4096."
+            )
         if recipe.negatives.queue:
             raise InputError(
                 f"negatives.queue={recipe.negatives.queue} with MoCo, whose memory is "
@@ -260,8 +263,8 @@ def check_negatives(recipe: Recipe) -> None:
         if count is not None and count > offered:
             raise InputError(
                 f"negatives.count={count}, but a batch of num_queries={part} offers {offered} "
-                f"negatives per query. Lower negatives.count, or leave it unset to use all "
-                f"{offered}."
+                f"negatives per query. Lower negatives.count, or use all {offered} by "
+                f"--negatives.count None."
             )
 
 
