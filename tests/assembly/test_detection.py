@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import sys
 from dataclasses import replace
 
 import pytest
@@ -17,9 +18,10 @@ from eqco.recipes.detection import (
     detection_from_dict,
     detection_profile,
     detection_to_dict,
+    with_epochs,
 )
 from eqco.runtime.checkpoints import read_checkpoint
-from eqco.runtime.errors import InputError
+from eqco.runtime.errors import InputError, MissingExtraError
 from eqco.runtime.run_directory import RunDirectory
 
 TINY = replace(
@@ -130,10 +132,32 @@ def test_settings_survive_json_and_refuse_what_cannot_be_meant():
         detection_profile("dest")
 
 
+def test_another_length_keeps_the_share_of_drops_and_shortens_the_warmup():
+    paper = DetectionSettings()
+    halved = with_epochs(DetectionSettings(epochs=24, drops=(16, 22)), 12)
+    assert (halved.epochs, halved.drops, halved.warmup_steps) == (12, (8, 11), 500)
+    assert with_epochs(paper, 12) == paper
+    assert with_epochs(paper, 1).drops == ()  # no epoch is before the last
+    assert with_epochs(paper, 24).warmup_steps == 1000
+    with pytest.raises(InputError, match="epochs=0; it must be 1 or more"):
+        with_epochs(paper, 0)
+
+
+def test_without_pycocotools_nothing_is_trained(squares, finished, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pycocotools.cocoeval", None)
+    with pytest.raises(MissingExtraError, match=r"'pycocotools'.*eqco\[detection\]"):
+        transfer_detection("random", squares, TINY, out=tmp_path / "run", backbone="resnet18")
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(MissingExtraError, match="'pycocotools'"):
+        resume_transfer(finished[0])
+
+
 def test_what_cannot_be_used_is_refused_before_anything_is_written(squares, tmp_path):
     place = tmp_path / "run"
     with pytest.raises(InputError, match="pixels is not a network by name"):
         transfer_detection("pixels", squares, TINY, out=place)
+    with pytest.raises(InputError, match=r"is a light; .* Train with --encoder.backbone resnet18"):
+        transfer_detection("random", tmp_path / "none", TINY, out=place, backbone="light")
     with pytest.raises(InputError, match="there is no folder"):
         transfer_detection("random", tmp_path / "none", TINY, out=place)
     with pytest.raises(InputError, match="no split 'dev'"):

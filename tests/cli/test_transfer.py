@@ -1,5 +1,7 @@
 """`eqco transfer detection` as a user calls it."""
 
+import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -7,15 +9,16 @@ from PIL import Image
 
 from eqco.assembly.detection import rate_at
 from eqco.cli.main import main
+from eqco.cli.transfer import parse, settings_of
 from eqco.evaluation.detection import write_squares
 from eqco.runtime.checkpoints import read_checkpoint
 from eqco.runtime.run_directory import RunDirectory
 
-TINY = [
-    *("--profile", "desk", "--epochs", "2", "--drops", "1", "--num-images", "2"),
-    *("--warmup-steps", "1", "--sides", "64", "--channels", "16", "--proposals", "20"),
+SMALL = [
+    *("--num-images", "2", "--sides", "64", "--channels", "16", "--proposals", "20"),
     *("--sampled-boxes", "8", "--precise-images", "4", "--device", "cpu"),
 ]
+TINY = ["--profile", "desk", "--epochs", "2", "--drops", "1", "--warmup-steps", "1", *SMALL]
 
 
 @pytest.fixture
@@ -39,6 +42,59 @@ def test_a_detector_is_trained_tested_and_drawn_and_tested_again(squares, capsys
     assert "there is no folder" in capsys.readouterr().err
     assert main(["transfer", "detection", "moved", "--resume", "runs/detection"]) == 0
     assert capsys.readouterr().out.splitlines()[-3:] == said.splitlines()[-3:]
+
+
+def test_epochs_alone_shorten_a_profile_to_any_data_and_say_so(squares, capsys):
+    command = ["transfer", "detection", "random", squares, "--backbone", "resnet18", *SMALL]
+    assert main([*command, "--profile", "desk", "--epochs", "1"]) == 0
+    said = capsys.readouterr().out
+    # 4 images, 2 in a step: half of the 2 steps
+    assert "--epochs 1 (was 6), so drops=() (was (4, 5)) and warmup_steps=1 (was 50)" in said
+    used = json.loads(Path("runs/detection/recipe.json").read_text())["detection"]
+    assert (used["epochs"], used["drops"], used["warmup_steps"]) == (1, [], 1)
+
+
+@pytest.mark.parametrize(
+    ("given", "drops", "warmup_steps"),
+    [
+        (["--epochs", "3"], (2,), 25),
+        (["--epochs=3", "--warmup_steps", "7"], (2,), 7),
+        (["--epochs", "3", "--drops", "1"], (1,), 25),
+        (["--epochs", "6"], (4, 5), 50),
+        (["--drops", "1", "--warmup-steps=0"], (1,), 0),
+    ],
+)
+def test_drops_and_warmup_follow_the_epochs_unless_they_are_given(given, drops, warmup_steps):
+    options = parse(["detection", "random", "data", "--profile", "desk", *given])
+    settings = settings_of(options)
+    assert (settings.drops, settings.warmup_steps) == (drops, warmup_steps)
+
+
+def test_a_warmup_that_was_given_is_not_made_to_fit(squares, capsys):
+    command = ["transfer", "detection", "random", squares, "--backbone", "resnet18", *SMALL]
+    assert main([*command, "--profile", "desk", "--epochs", "1", "--warmup-steps", "9"]) == 2
+    assert "warmup_steps=9 in a training of total_steps=2" in capsys.readouterr().err
+
+
+def test_usage_names_the_task_and_a_missing_task_is_asked_for(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    for words in (["detection", "--help"], ["--help"]):
+        with pytest.raises(SystemExit):
+            main(["transfer", *words])
+        said = capsys.readouterr().out
+        assert said.startswith("usage: eqco transfer detection [-h] [OPTIONS] WEIGHTS DATA")
+    assert main(["transfer", "runs/simo", "coco"]) == 2
+    asked = "eqco transfer runs/simo: to what? The first word is what to transfer to"
+    assert asked in capsys.readouterr().err
+    assert main(["transfer"]) == 2
+    assert "eqco transfer detection WEIGHTS DATA" in capsys.readouterr().err
+
+
+def test_without_pycocotools_no_process_is_started(squares, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pycocotools.cocoeval", None)
+    monkeypatch.setattr("eqco.cli.transfer.launch", lambda *words, **how: pytest.fail("started"))
+    assert main(["transfer", "detection", "random", squares, "--processes", "2"]) == 2
+    assert 'pip install "eqco[detection]"' in capsys.readouterr().err
 
 
 def test_a_job_that_is_started_again_goes_on_and_another_is_refused(squares, capsys, monkeypatch):

@@ -15,7 +15,7 @@ from eqco.assembly.parts import averaging, check_device
 from eqco.assembly.runs import held
 from eqco.assembly.weights import Weights, open_weights
 from eqco.data.pipelines import Pipeline
-from eqco.encoders import Architecture, sync_batch_norm
+from eqco.encoders import Architecture, ResNet, sync_batch_norm
 from eqco.evaluation.detection import (
     AnnotatedImages,
     Detections,
@@ -27,6 +27,7 @@ from eqco.evaluation.detection import (
     faster_rcnn,
     fine_tune,
     open_annotated,
+    require_pycocotools,
     split_to_test,
     with_precise_statistics,
 )
@@ -89,6 +90,7 @@ def transfer_detection(
         timeout: seconds that a process waits for the others before it names the missing ones.
         show: gets a report at every line of metrics.
     """
+    require_pycocotools()
     check_device(device)
     if not isinstance(weights, Weights):
         named = backbone if str(weights) == "random" else None
@@ -97,6 +99,12 @@ def transfer_detection(
         raise InputError(
             f"{weights.name} is not a network by name; a detector is built on resnet18, resnet34 "
             f"or resnet50."
+        )
+    if not isinstance(weights.backbone, ResNet):
+        raise InputError(
+            f"{weights.name} is a {weights.architecture}; a detector is built on resnet18, "
+            f"resnet34 or resnet50. Train with --encoder.backbone resnet18 to be able to use the "
+            f"encoder here."
         )
     folder = Path(data)
     chosen = split_to_test(folder) if test_split is None else test_split
@@ -138,6 +146,7 @@ def resume_transfer(
         timeout: seconds that a process waits for the others before it names the missing ones.
         show: gets a report at every line of metrics.
     """
+    require_pycocotools()
     check_device(device)
     run = RunDirectory(Path(path))
     recipe, began = run.read_recipe(), read_json(run.environment)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import torch
 import tyro
@@ -15,8 +15,8 @@ from eqco.assembly.detection import Transfer, resume_transfer, transfer_detectio
 from eqco.cli.display import training_display
 from eqco.cli.launch import launch
 from eqco.cli.train import chosen, without
-from eqco.evaluation.detection import METRICS, Scores
-from eqco.recipes.detection import DetectionSettings, detection_profile
+from eqco.evaluation.detection import METRICS, Scores, open_annotated, require_pycocotools
+from eqco.recipes.detection import DetectionSettings, detection_profile, with_epochs
 from eqco.report.detections import detections_picture
 from eqco.report.tables import print_table
 from eqco.runtime import processes
@@ -30,6 +30,8 @@ torchvision:resnet50, or random. DATA is a folder in COCO's form (instances_SPLI
 annotations/, images in SPLIT/) or in Pascal VOC's (Annotations/, JPEGImages/, ImageSets/Main/).
 Leaves AP, AP50, AP75, APs, APm, APl, the AP of each class and a picture of detections.
 
+--epochs alone makes a profile shorter or longer: drops and warm-up follow, unless they are given.
+
 Examples:
     eqco transfer detection runs/simo blood-cells/ --profile desk
     eqco transfer detection random VOC2007/ --backbone resnet18 --profile desk
@@ -42,8 +44,6 @@ Examples:
 class Options(DetectionSettings):
     """The settings of the fine-tuning, and what is not part of them."""
 
-    task: Annotated[Literal["detection"], tyro.conf.Positional]
-    """What to transfer to."""
     weights: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="WEIGHTS")] = ""
     """Where the backbone starts from."""
     data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")] = ""
@@ -82,15 +82,22 @@ class Options(DetectionSettings):
 
 def parse(arguments: Sequence[str]) -> Options:
     """Options with the defaults of the chosen profile."""
+    asks = any(argument in ("-h", "--help") for argument in arguments)
+    if list(arguments[:1]) != ["detection"] and not asks:
+        given = f"eqco transfer {arguments[0]}" if arguments else "eqco transfer"
+        raise InputError(
+            f"{given}: to what? The first word is what to transfer to, and there is detection: "
+            f"eqco transfer detection WEIGHTS DATA."
+        )
     if any(argument.split("=")[0] == "--resume" for argument in arguments):
         refuse_changes(arguments)
     settings = detection_profile(chosen(arguments, "--profile", "paper"))
     values = {entry.name: getattr(settings, entry.name) for entry in fields(DetectionSettings)}
     options = tyro.cli(
         Options,
-        args=list(arguments),
-        default=Options(task=tyro.MISSING, **values),
-        prog="eqco transfer",
+        args=[a for place, a in enumerate(arguments) if place or a != "detection"],
+        default=Options(**values),
+        prog="eqco transfer detection",
         description=DESCRIPTION,
     )
     return replace(options, arguments=tuple(arguments))
@@ -111,12 +118,56 @@ def refuse_changes(arguments: Sequence[str]) -> None:
             )
 
 
+def settings_of(options: Options) -> DetectionSettings:
+    """The settings that were asked for: drops and warm-up follow --epochs unless they are typed."""
+    values = {entry.name: getattr(options, entry.name) for entry in fields(DetectionSettings)}
+    profile = detection_profile(options.profile)
+    if options.resume is None and options.epochs != profile.epochs:
+        following = with_epochs(profile, options.epochs)
+        for name in ("drops", "warmup_steps"):
+            if not is_typed(options, name):
+                values[name] = getattr(following, name)
+    return DetectionSettings(**values)
+
+
+def is_typed(options: Options, name: str) -> bool:
+    """Whether an option was given, in any of its spellings, rather than taken from the profile."""
+    return any(
+        argument.split("=")[0].replace("_", "-") == f"--{name.replace('_', '-')}"
+        for argument in options.arguments
+    )
+
+
+def fitted_to_data(options: Options, settings: DetectionSettings) -> DetectionSettings:
+    """A warm-up that follows --epochs takes no more than half of the steps that the data gives."""
+    if settings.epochs == detection_profile(options.profile).epochs:
+        return settings
+    if is_typed(options, "warmup_steps"):
+        return settings
+    images = open_annotated(
+        Path(options.data), options.train_split, on_bad_boxes=settings.on_bad_boxes
+    )
+    steps = settings.epochs * (len(images) // settings.num_images)
+    return replace(settings, warmup_steps=min(settings.warmup_steps, steps // 2))
+
+
+def say_what_follows(options: Options, settings: DetectionSettings) -> None:
+    """Tell which settings are others than the profile's without having been typed."""
+    profile = detection_profile(options.profile)
+    changes = [
+        f"{name}={getattr(settings, name)} (was {getattr(profile, name)})"
+        for name in ("drops", "warmup_steps")
+        if not is_typed(options, name) and getattr(settings, name) != getattr(profile, name)
+    ]
+    if changes:
+        print(f"--epochs {settings.epochs} (was {profile.epochs}), so {' and '.join(changes)}")
+
+
 def run(options: Options) -> None:
     """Fine-tune, or go on; print the table and write the picture."""
-    settings = DetectionSettings(
-        **{entry.name: getattr(options, entry.name) for entry in fields(DetectionSettings)}
-    )
+    settings = settings_of(options)
     check(options)
+    require_pycocotools()  # also before other processes are started
     if options.processes != 1:
         given = without(options.arguments, ("--processes", "--restarts"))
         launch(["transfer", *given], count=options.processes, restarts=options.restarts)
@@ -126,6 +177,10 @@ def run(options: Options) -> None:
     restarted = RunDirectory(place).belongs_to(processes.job())
     if restarted and speaks:
         print(f"started again after a process was lost: going on from {place}")
+    if options.resume is None and not restarted:
+        settings = fitted_to_data(options, settings)
+        if speaks:
+            say_what_follows(options, settings)
     with training_display(sys.stdout) if speaks else nullcontext(lambda report: None) as show:
         if options.resume is not None or restarted:
             # the only word beside a resumed run is its data

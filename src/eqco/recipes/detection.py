@@ -17,6 +17,7 @@ __all__ = [
     "detection_from_dict",
     "detection_profile",
     "detection_to_dict",
+    "with_epochs",
 ]
 
 
@@ -133,6 +134,26 @@ def detection_profile(name: str) -> DetectionSettings:
         if isinstance(error, InputError):
             raise
         raise InputError(f"{name} holds no settings: {error}. It must be a JSON file.") from error
+
+
+def with_epochs(settings: DetectionSettings, epochs: int) -> DetectionSettings:
+    """The same settings for a training of another length: the drops keep their share of it.
+
+    In a training too short for a share of its own, a drop is left out. The warm-up shrinks with the
+    epochs, and is not made longer than it was.
+
+    >>> shorter, longer = with_epochs(DESK, 3), with_epochs(DESK, 12)
+    >>> (shorter.drops, shorter.warmup_steps), (longer.drops, longer.warmup_steps)
+    (((2,), 25), ((8, 10), 50))
+    """
+    share = epochs / settings.epochs
+    drops = {round(drop * share) for drop in settings.drops}
+    return dataclasses.replace(
+        settings,
+        epochs=epochs,
+        drops=tuple(sorted(drop for drop in drops if 0 < drop < epochs)),
+        warmup_steps=max(0, round(settings.warmup_steps * min(share, 1.0))),
+    )
 
 
 def detection_to_dict(settings: DetectionSettings) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from eqco.evaluation.detection.average_precision import (
     Detections,
     Scores,
     average_precision,
+    require_pycocotools,
 )
 from eqco.evaluation.detection.batches import TrainingBatches
 from eqco.evaluation.detection.fine_tuning import (
@@ -30,6 +31,7 @@ __all__ = [
     "faster_rcnn",
     "fine_tune",
     "open_annotated",
+    "require_pycocotools",
     "split_to_test",
     "with_precise_statistics",
     "write_squares",

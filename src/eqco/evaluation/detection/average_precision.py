@@ -12,7 +12,7 @@ from torch import Tensor
 from eqco.evaluation.detection.annotations import AnnotatedImages
 from eqco.runtime.errors import MissingExtraError
 
-__all__ = ["METRICS", "Detections", "Scores", "average_precision"]
+__all__ = ["METRICS", "Detections", "Scores", "average_precision", "require_pycocotools"]
 
 # in the order in which pycocotools gives them first
 METRICS = ("AP", "AP50", "AP75", "APs", "APm", "APl")
@@ -39,16 +39,23 @@ class Scores:
     """AP and AP50 of each class."""
 
 
+def require_pycocotools() -> None:
+    """Refuse where average precision could not be measured: asked before hours of training."""
+    try:
+        import pycocotools.cocoeval  # noqa: F401
+    except ImportError as error:
+        raise MissingExtraError("pycocotools", "detection") from error
+
+
 def average_precision(found: Sequence[Detections], images: AnnotatedImages) -> Scores:
     """AP over IoU from 0.50 to 0.95 and at most 100 boxes an image, and its parts.
 
     Small, medium and large are below 32², below 96² and above 96² pixels of the image on disk.
     """
-    try:
-        from pycocotools.coco import COCO
-        from pycocotools.cocoeval import COCOeval
-    except ImportError as error:
-        raise MissingExtraError("pycocotools", "detection") from error
+    require_pycocotools()
+    from pycocotools.coco import COCO
+    from pycocotools.cocoeval import COCOeval
+
     assert len(found) == len(images)
     truth = COCO()
     truth.dataset = as_coco(images)
