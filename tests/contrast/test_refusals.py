@@ -138,7 +138,7 @@ def test_sources_refuse_what_they_cannot_serve(make, message):
 def test_asking_for_256_negatives_in_a_batch_of_256_is_refused():
     index = torch.arange(256)
     pool = eqco.in_batch_negatives(torch.ones(256, 2), index=index)
-    with pytest.raises(InputError, match=r"negatives.count=256.*offers 255.*leave it unset"):
+    with pytest.raises(InputError, match=r"negatives.count=256.*offers 255.*or None to use all"):
         eqco.sampled_negatives(pool, 256, seed=0, step=0, index=index, num_queries=256)
 
 

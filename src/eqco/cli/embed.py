@@ -76,6 +76,8 @@ def run(
     check_device(device)
     refuse_unwritable(out)
     opened = open_weights(weights, backbone=backbone, width=width, stem=stem, image_size=image_size)
+    if opened.size_note:
+        print(opened.size_note, file=sys.stderr)
     albums = open_album(images, root=root)
     how = Embedding(
         backbone=opened.backbone,

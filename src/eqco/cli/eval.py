@@ -1,5 +1,6 @@
 """`eqco eval`: what an encoder is worth, beside raw pixels and random weights."""
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -109,6 +110,8 @@ def run(
     opened = open_weights(
         weights, backbone=backbone, width=width, stem=stem, image_size=image_size, seed=seed
     )
+    if opened.size_note:
+        print(opened.size_note, file=sys.stderr)
     # what is damaged must be gone before features are made, which know images by their number
     check: Check = "decode" if on_unreadable == "skip" else "header"
     data = open_source(source, root=root, check=check, on_unreadable=on_unreadable)

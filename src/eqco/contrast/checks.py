@@ -32,9 +32,9 @@ def check_setting(
     reduction: str,
 ) -> None:
     """Refuse settings that no embeddings could make sense of."""
-    for name, value in (("temperature", temperature), ("alpha", alpha), ("margin", margin)):
-        if isinstance(value, str):
-            raise InputError(f"{name}={value!r} is text; give a number.")
+    for name, number in (("temperature", temperature), ("alpha", alpha), ("margin", margin)):
+        if isinstance(number, str):
+            raise InputError(f"{name}={number!r} is text; give a number.")
     if isinstance(temperature, Tensor):
         if temperature.numel() != 1 or not temperature.is_floating_point():
             raise InputError(

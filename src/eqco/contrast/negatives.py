@@ -77,10 +77,10 @@ def combine_negatives(first: Negatives, second: Negatives) -> Negatives:
     >>> combine_negatives(batch, queue).num_negatives
     5
     """
-    for given in (first, second):
-        if not isinstance(given, Negatives):
+    for source in (first, second):
+        if not isinstance(source, Negatives):
             raise InputError(
-                f"a {type(given).__name__} was given as negatives; wrap a tensor of keys as "
+                f"a {type(source).__name__} was given as negatives; wrap a tensor of keys as "
                 f"Negatives(keys), and take those of a queue by queue.negatives()."
             )
     keys = torch.cat([first.keys, second.keys])

@@ -54,7 +54,7 @@ def sampled_negatives(
     if not 1 <= count <= offered:
         raise InputError(
             f"negatives.count={count}, but the batch of num_queries={num_queries} offers {offered} "
-            f"negatives per query. Choose 1 to {offered}, or leave it unset to use all {offered}."
+            f"negatives per query. Choose 1 to {offered}, or None to use all {offered}."
         )
     generator = generator_for("negatives", seed, step)
     device = pool.keys.device

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from eqco.assembly.detection import resume_transfer, transfer_detection
-from eqco.evaluation.detection import METRICS, write_squares
+from eqco.evaluation.detection import METRICS, require_pycocotools, write_squares
 from eqco.experiments import scales
 from eqco.experiments.experiment import (
     Comparison,
@@ -76,6 +76,7 @@ def run(recipe: Recipe, seed: int, site: Site) -> Outcome:
 
 def fine_tune(recipe: Recipe, seed: int, run: RunDirectory, site: Site) -> None:
     """Train and test the detector of one run, from the beginning or from its last checkpoint."""
+    require_pycocotools()  # before hours of pre-training
     show = advancing(site)
     folder = data_folder(recipe["data"], site)
     weights, backbone = initial_weights(recipe, site), recipe["backbone"]
