@@ -41,10 +41,10 @@ def write_checkpoint(path: Path, state: dict[str, Any], *, previous: Path | None
     """
     spoiled = not_finite(state)
     if spoiled is not None:
-        kept = f"{path} stays as it was" if path.exists() else "nothing was written"
         raise CheckpointError(
-            f"{spoiled} is no longer finite: the training has diverged, and {kept}. Look for a "
-            f"learning rate that is too high or a warm-up that is too short."
+            f"{spoiled} is no longer finite: the training has diverged. {path} was not written, "
+            f"and what was saved before stays as it was. Look for a learning rate that is too high "
+            f"or a warm-up that is too short."
         )
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
