@@ -4,7 +4,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint types readme bench clean
+.PHONY: demo test lint types documents bench clean
 
 demo: .venv/installed-train
 	$(BIN)/eqco demo
@@ -19,8 +19,8 @@ lint: .venv/installed-dev
 types: .venv/installed-dev
 	$(BIN)/mypy
 
-readme: .venv/installed-dev
-	$(BIN)/python docs/fill_readme.py
+documents: .venv/installed-dev
+	$(BIN)/python docs/fill_documents.py
 
 bench: .venv/installed-dev
 	for name in loss lab augment loading step train scaling evaluation faults; do $(BIN)/python benchmarks/$$name.py || exit 1; done

@@ -90,9 +90,31 @@ def test_every_command_of_the_readme_is_understood(command, monkeypatch):
     assert len(calls) == 1
 
 
-def test_the_tables_of_the_readme_agree_with_the_records():
-    spec = importlib.util.spec_from_file_location("fill_readme", ROOT / "docs" / "fill_readme.py")
+def filling():
+    spec = importlib.util.spec_from_file_location("filling", ROOT / "docs" / "fill_documents.py")
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
-    text = (ROOT / "README.md").read_text()
-    assert script.fill(text) == text, "run `make readme`"
+    return script
+
+
+FILLING = filling()
+
+
+@pytest.mark.parametrize("document", FILLING.DOCUMENTS, ids=lambda path: path.name)
+def test_tables_agree_with_the_records(document):
+    text = document.read_text()
+    assert "<!-- block" in text
+    assert FILLING.fill(text) == text, "run `make documents`"
+
+
+@pytest.mark.parametrize("picture", FILLING.PICTURES)
+def test_pictures_were_drawn_from_the_records(picture):
+    drawn = FILLING.drawn_from(ROOT / "docs" / "images" / picture)
+    assert drawn == FILLING.digest(*FILLING.PICTURES[picture]), "run `make documents`"
+
+
+def test_every_result_has_its_place_in_the_documents():
+    """What the README lists leads to a section; no records are left out."""
+    sections = re.findall(r'<a id="([\w-]+)"></a>', (ROOT / "docs" / "results.md").read_text())
+    recorded = {path.name for path in FILLING.RESULTS.iterdir() if path.name[:6] != "bench-"}
+    assert set(sections) == recorded

@@ -1,0 +1,173 @@
+"""Writes tables and pictures of the documents from the records under results/: `make documents`.
+
+Each `<!-- block NAME -->` … `<!-- end -->` is filled by the function of that name below. A picture
+carries the digest of the records it was drawn from, and is drawn again when they change.
+"""
+
+import functools
+import hashlib
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
+
+from eqco.experiments.catalog import EXPERIMENTS, find_experiment
+from eqco.experiments.experiment import Comparison, command_for, missing_runs, recorded
+from eqco.report.benchmarks import BENCHMARKS, newest_benchmark, training_ratios
+from eqco.report.catalog import EXHIBITS, PLOTS
+from eqco.report.page import reading_order, split_title
+from eqco.report.provenance import provenance, seeds_of
+from eqco.report.tables import comparison_table, markdown, subtracts
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "results"
+DOCUMENTS = [ROOT / name for name in ("README.md", "docs/results.md", "docs/speed.md")]
+PICTURES = {  # below docs/images: experiment and profile
+    "tab5.png": ("tab5", "paper"),
+    "study-bound.png": ("study-bound", "desk"),
+    "fig4.png": ("fig4", "desk"),
+    "fig2.png": ("fig2", "desk"),
+    "study-length.png": ("study-length", "desk"),
+}
+BLOCK = re.compile(r"(<!-- block ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+SPREAD = "Mean ± half the spread over seeds. "
+BESIDE = "Ours ± half the spread over seeds (paper's, difference). "
+
+
+def fill(text: str) -> str:
+    """A document with every block made anew from the records."""
+    return BLOCK.sub(lambda match: match[1] + BLOCKS[match[2]]() + "\n" + match[3], text)
+
+
+def profile_of(name: str) -> str:
+    """The profile whose records the documents show."""
+    return "paper" if name == "tab5" else "desk"
+
+
+def experiment_block(name: str) -> str:
+    """The table of an experiment, where it ran, and what follows from it."""
+    experiment = find_experiment(name)
+    records = recorded(find_experiment(name), profile_of(name), RESULTS)
+    if not records:
+        return f"Not run yet: `eqco reproduce {name} --profile {profile_of(name)}`."
+    cells = experiment.compare(records)
+    concluded, further = experiment.conclude(cells), experiment.further(records)
+    shown = {title: further.pop(title) for title in list(further) if subtracts(title)}
+    blocks = [table_block(name), *titled({**concluded, **shown})]
+    if further:
+        blocks += [f"<details><summary>{'; '.join(further)}</summary>", *titled(further)]
+        blocks.append("</details>")
+    return "\n\n".join(blocks)
+
+
+def table_block(name: str) -> str:
+    """The table of an experiment alone, and where it ran."""
+    records = recorded(find_experiment(name), profile_of(name), RESULTS)
+    several = len(seeds_of(records)) > 1
+    heading = (BESIDE if profile_of(name) == "paper" else SPREAD) if several else ""
+    table = comparison_table(find_experiment(name).compare(records))
+    return f"{heading}{provenance(records)}\n\n{markdown(*table)}"
+
+
+def titled(tables: dict[str, list[Comparison]]) -> list[str]:
+    """Each table under its title."""
+    return [f"{title}:\n\n{markdown(*comparison_table(cells))}" for title, cells in tables.items()]
+
+
+def findings_block() -> str:
+    """One line for each experiment that has records: what they say, and how many they are."""
+    lines = []
+    for name in sorted(EXPERIMENTS, key=reading_order):
+        records = recorded(find_experiment(name), profile_of(name), RESULTS)
+        finding = EXHIBITS[name].finding(records) if records else ""
+        if finding:
+            label = split_title(EXPERIMENTS[name])[0]
+            place = f"[{name if label == 'Study' else label}](docs/results.md#{name})"
+            seeds = len(seeds_of(records))
+            lines.append([place, finding, f"{profile_of(name)}, {seeds}"])
+    return markdown(["", "what the records say", "profile, seeds"], lines)
+
+
+def remaining_block() -> str:
+    """What the desk has not all records of, and the command that makes the others."""
+    lines = []
+    for name in sorted(EXPERIMENTS, key=reading_order):
+        experiment, profile = EXPERIMENTS[name], profile_of(name)
+        seeds = experiment.seeds[profile]
+        missing = len(missing_runs(experiment, profile, seeds, RESULTS))
+        if missing:
+            total = len(seeds) * len(experiment.recipes(profile))
+            command = f"`{command_for(experiment, profile)}`"
+            lines.append([experiment.title, f"{total - missing} of {total}", command])
+    return markdown(["", "runs", "command"], lines)
+
+
+def benchmark_block(name: str) -> str:
+    """The tables of a benchmark's newest record, and where it ran."""
+    record = newest_benchmark(RESULTS, name)
+    if record is None:
+        raise SystemExit(f"no record of {name}: run benchmarks/{name[6:]}.py --record")
+    shown = BENCHMARKS[name]
+    note = f"{provenance([record])} {shown.note(record)}".rstrip()
+    tables = [markdown(table.header, table.lines) for table in shown.tables(record)]
+    titles = [f"{table.title}:\n\n" if table.title else "" for table in shown.tables(record)]
+    return "\n\n".join([note, *map("".join, zip(titles, tables, strict=True))])
+
+
+def training_ratios_block() -> str:
+    """By how much our training is faster than others', in one small table."""
+    record = newest_benchmark(RESULTS, "bench-train")
+    if record is None:
+        raise SystemExit("no record of bench-train: run benchmarks/train.py --record")
+    table = training_ratios(record)
+    return f"{provenance([record])}\n\n{markdown(table.header, table.lines)}"
+
+
+def digest(name: str, profile: str) -> str:
+    """A short name for the contents of all records of an experiment and profile."""
+    found = sorted((RESULTS / name / profile).glob("*.json"))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in found)).hexdigest()[:16]
+
+
+def drawn_from(picture: Path) -> str:
+    """The digest that a picture carries; nothing where there is none."""
+    if not picture.exists():
+        return ""
+    with Image.open(picture) as image:
+        return image.info.get("records", "")
+
+
+def draw(picture: Path, name: str, profile: str) -> None:
+    """The picture of an experiment, with the digest of its records inside."""
+    PLOTS[name](recorded(find_experiment(name), profile, RESULTS), picture)
+    inside = PngInfo()
+    inside.add_text("records", digest(name, profile))
+    with Image.open(picture) as image:
+        image.load()
+        image.save(picture, pnginfo=inside, optimize=True)
+
+
+BLOCKS: dict[str, Callable[[], str]] = {
+    "findings": findings_block,
+    "remaining": remaining_block,
+    "bench-train-ratios": training_ratios_block,
+    **{name: functools.partial(experiment_block, name) for name in EXPERIMENTS},
+    **{f"{name}-table": functools.partial(table_block, name) for name in EXPERIMENTS},
+    **{name: functools.partial(benchmark_block, name) for name in BENCHMARKS},
+}
+
+
+if __name__ == "__main__":
+    for document in DOCUMENTS:
+        before = document.read_text()
+        after = fill(before)
+        document.write_text(after)
+        print(document.relative_to(ROOT), "agrees" if after == before else "written")
+    for picture, (name, profile) in PICTURES.items():
+        path = ROOT / "docs" / "images" / picture
+        agrees = drawn_from(path) == digest(name, profile)
+        if not agrees:
+            draw(path, name, profile)
+        print(path.relative_to(ROOT), "agrees" if agrees else "drawn")
