@@ -165,7 +165,7 @@ def test_an_image_bomb_is_refused_from_its_header(size, warm, files, tmp_path):
     out = tmp_path / "run"
     command = warm.run("train", files, *SMALL, "--out", out)
     command.refused("bomb.png cannot be read: it has more than 89,478,485 pixels")
-    looked = warm.run("data", files, "--sheet", tmp_path / "sheet.png")
+    looked = warm.run("data", files, "--sheet", tmp_path / "sheet.png", "--overwrite")
     assert looked.code == 0, looked.output
     assert "unreadable: 1" in looked.output
     for each in (command, looked):
