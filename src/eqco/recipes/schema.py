@@ -203,8 +203,8 @@ def check_ranges(recipe: Recipe) -> None:
     if recipe.optimiser.warmup_epochs > recipe.training.epochs:
         raise InputError(
             f"optimiser.warmup_epochs={recipe.optimiser.warmup_epochs} is longer than "
-            f"training.epochs={recipe.training.epochs}. Train for longer, or shorten the warm-up, as "
-            f"by --optimiser.warmup-epochs 0."
+            f"training.epochs={recipe.training.epochs}. Train for longer, or shorten the warm-up, "
+            f"as by --optimiser.warmup-epochs 0."
         )
     drops = recipe.optimiser.drops
     if list(drops) != sorted(set(drops)) or any(not 0 < d < recipe.training.epochs for d in drops):
