@@ -125,6 +125,17 @@ def test_a_missing_field_is_named(tmp_path, name):
     assert f"({name} is missing)" in damaged(tmp_path, json.dumps(values).encode())
 
 
+@pytest.mark.parametrize("part", ["metrics", "curves"])
+def test_a_measurement_that_the_file_does_not_hold_names_the_file(tmp_path, part):
+    path = record().write(tmp_path)
+    [read] = read_records(tmp_path, "tab5", "smoke")
+    with pytest.raises(InputError, match=f"{path} does not hold 'knn'"):
+        getattr(read, part)["knn"]
+    assert getattr(read, part).get("knn") is None
+    assert read.write(tmp_path) == path  # a record that was read is written as any other
+    assert read_records(tmp_path, "tab5", "smoke") == [record(finished=read.finished)]
+
+
 def test_records_of_before_the_processor_time_was_taken_are_read(tmp_path):
     path = record(cpu_seconds=5.0).write(tmp_path)
     values = json.loads(path.read_text())

@@ -50,6 +50,18 @@ KINDS = {
 LATER = ("cpu_seconds",)
 
 
+class Measured(dict[str, Any]):
+    """What a record's file holds by name; asking for what it does not hold names the file."""
+
+    path: Path
+
+    def __missing__(self, name: str) -> Any:
+        raise InputError(
+            f"{self.path} does not hold {name!r}, which is to be shown; it was changed, or written "
+            f"by another version. Restore it, or delete it and run its experiment again."
+        )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Record:
     """What one run found, and all that is needed to run it again."""
@@ -102,6 +114,9 @@ def read_record(path: Path) -> Record:
         raise InputError(
             f"{path} is not a record of this project ({fault}); restore it or delete it."
         )
+    for part in ("metrics", "curves"):
+        values[part] = Measured(values[part])
+        values[part].path = path
     record = Record(**values)
     misplaced = misplacement(record, path)
     if misplaced is not None:
