@@ -8,6 +8,7 @@ from eqco.experiments.fig4 import FIG4
 from eqco.experiments.pretraining import CIFAR_SIMO, DEMO
 from eqco.experiments.study_bound import STUDY_BOUND
 from eqco.experiments.study_length import STUDY_LENGTH
+from eqco.experiments.study_momentum import STUDY_MOMENTUM
 from eqco.experiments.study_small_batch import STUDY_SMALL_BATCH
 from eqco.experiments.tab1 import TAB1
 from eqco.experiments.tab2 import TAB2
@@ -28,6 +29,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "fig4": FIG4,
     "study-small-batch": STUDY_SMALL_BATCH,
     "study-length": STUDY_LENGTH,
+    "study-momentum": STUDY_MOMENTUM,
     "fig1": FIG1,
     "fig2": FIG2,
     "tab3": TAB3,

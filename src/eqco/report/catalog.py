@@ -16,6 +16,7 @@ from eqco.report.grids import (
     finding_fig2,
     finding_small_batch,
     finding_study_length,
+    finding_study_momentum,
     steps_between,
 )
 from eqco.report.pretraining import charts_pretraining, finding_pretraining, plot_pretraining
@@ -143,6 +144,14 @@ EXHIBITS: dict[str, Exhibit] = {
         ),
         charts=charts_study_length,
         finding=finding_study_length,
+    ),
+    "study-momentum": Exhibit(
+        shows=(
+            "A key encoder that follows slowly gives steady keys, and in a short training old "
+            "ones. Three decays β, and trainings of three lengths."
+        ),
+        charts=accuracy_charts,
+        finding=finding_study_momentum,
     ),
     "study-bound": Exhibit(
         shows=(

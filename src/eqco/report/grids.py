@@ -32,6 +32,7 @@ __all__ = [
     "finding_fig2",
     "finding_small_batch",
     "finding_study_length",
+    "finding_study_momentum",
     "steps_between",
 ]
 
@@ -319,3 +320,15 @@ def finding_study_length(records: Sequence[Record]) -> str:
     return (
         f"Few negatives instead of all change accuracy by {'; '.join(said)} (points{noise(gap)})."
     )
+
+
+def finding_study_momentum(records: Sequence[Record]) -> str:
+    """The best and the worst β after each length."""
+    cells = table_of(records)
+    said = []
+    for column in dict.fromkeys(cell.column for cell in cells):
+        here = [cell for cell in cells if cell.column == column]
+        low, high = (edge(here, key=lambda cell: cell.mean) for edge in (min, max))
+        if low is not high:
+            said.append(f"{high.row} {high.mean:.1f} % and {low.row} {low.mean:.1f} after {column}")
+    return f"The highest and the lowest accuracy: {'; '.join(said)}{noise(cells)}." if said else ""
