@@ -3,6 +3,7 @@
 import json
 import signal
 from dataclasses import replace
+from itertools import chain
 
 import pytest
 from PIL import Image
@@ -15,6 +16,7 @@ from eqco.experiments.fig2 import kept_moments
 from eqco.experiments.fig4 import grid as fig4_grid
 from eqco.experiments.grid import differences, filled
 from eqco.experiments.scales import DESK, PAPER, SCALES, SMOKE, moco, simo
+from eqco.experiments.training_runs import run_name
 from eqco.recipes import recipe_from_dict
 from eqco.runtime.errors import InputError
 from eqco.runtime.records import Record, recipe_hash
@@ -103,6 +105,17 @@ def test_experiments_share_their_baselines():
             assert memory in EXPERIMENTS[name].profiles[profile], (name, profile)
         (looked,) = EXPERIMENTS["fig2"].profiles[profile]
         assert looked["training"] == memory["training"]
+
+
+def test_a_training_has_one_name_in_all_experiments():
+    """256 and 256.0 are the same α: what is trained for one experiment is found by all."""
+    named: list[tuple[dict, str, str]] = []
+    for name in GRIDS:
+        for recipe in chain.from_iterable(EXPERIMENTS[name].profiles.values()):
+            here = {"data": recipe["data"], "training": recipe["training"]}
+            for other, place, where in named:
+                assert here != other or run_name(recipe, 0) == place, (name, where)
+            named.append((here, run_name(recipe, 0), name))
 
 
 def test_a_cell_holds_the_seeds_of_its_run_and_foreign_records_are_left_out():

@@ -172,6 +172,9 @@ def scaled(
     changes: dict[str, Any],
 ) -> Recipe:
     """A published recipe at another scale, as an experiment's recipe."""
+    alpha = recipe.objective.alpha
+    if alpha is not None:  # 256 and 256.0 are one training, and get one name
+        recipe = replace(recipe, objective=replace(recipe.objective, alpha=float(alpha)))
     length = scale.shortened(epochs)
     given: dict[str, Any] = {
         "training": replace(
