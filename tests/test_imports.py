@@ -97,6 +97,30 @@ def test_the_loss_and_the_theory_need_torch_alone():
     assert answer.stdout.strip() == "[]", answer.stdout + answer.stderr
 
 
+WITHOUT_EXTRAS = """
+import importlib.abc, sys
+class Missing(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("numpy", "torchvision", "PIL", "tyro", "rich", "matplotlib"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+import warnings
+warnings.simplefilter("ignore")  # torch's own, without numpy
+sys.meta_path.insert(0, Missing())
+from eqco import *
+import eqco
+EqCoLoss, info_nce, named_recipe
+try:
+    eqco.train
+except ImportError as error:
+    print(error)
+"""
+
+
+def test_without_extras_the_core_is_there_and_the_rest_says_the_install_line():
+    answer = run_python(WITHOUT_EXTRAS)
+    assert 'pip install "eqco[train]"' in answer.stdout, answer.stdout + answer.stderr
+
+
 def test_importing_the_package_does_not_even_load_torch():
     answer = run_python("import sys, eqco; print('torch' in sys.modules)")
     assert answer.stdout.strip() == "False", answer.stderr

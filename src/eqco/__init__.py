@@ -1,8 +1,8 @@
 """Contrastive learning that does not depend on how many negatives you can afford.
 
 The rule: with the margin m = τ·log(α/K), the information bound and the gradient scale of InfoNCE
-no longer depend on the number of negatives K. Names are resolved when first used, so that importing
-this package costs nothing and needs torch alone.
+hardly depend on the number of negatives K. Names are resolved when first used, so that importing
+this package costs nothing, and the theory and the loss need torch alone.
 """
 
 import importlib
@@ -14,8 +14,10 @@ if TYPE_CHECKING:  # what type checkers and editors see
     from eqco.assembly import load, open_weights, resume, train  # noqa: F401
     from eqco.contrast import *  # noqa: F403
     from eqco.recipes import Recipe, named_recipe, read_recipe  # noqa: F401
+    from eqco.runtime.errors import InputError  # noqa: F401
     from eqco.theory import *  # noqa: F403
 
+_TRAINER = "eqco.assembly"
 # public name -> where it lives
 _HOMES: dict[str, str] = {
     **dict.fromkeys(
@@ -56,17 +58,25 @@ _HOMES: dict[str, str] = {
         ),
         "eqco.contrast",
     ),
-    **dict.fromkeys(("load", "open_weights", "resume", "train"), "eqco.assembly"),
+    "InputError": "eqco.runtime.errors",
     **dict.fromkeys(("Recipe", "named_recipe", "read_recipe"), "eqco.recipes"),
+    **dict.fromkeys(("load", "open_weights", "resume", "train"), _TRAINER),
 }
 
-__all__ = [*_HOMES]
+# `from eqco import *` takes what torch alone can import
+__all__ = [name for name, home in _HOMES.items() if home != _TRAINER]
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'eqco' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOMES[name]), name)
+    try:
+        home = importlib.import_module(_HOMES[name])
+    except ModuleNotFoundError as error:
+        from eqco.runtime.errors import MissingExtraError
+
+        raise MissingExtraError(error.name or str(error), "train") from error
+    value = getattr(home, name)
     globals()[name] = value
     return value
 

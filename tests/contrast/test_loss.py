@@ -359,3 +359,28 @@ def test_torch_compile_gives_the_same_in_one_graph(num_negatives, monkeypatch):
         found.append((value.detach(), leaf.grad))
     assert_close(found[0][0], found[1][0])
     assert_close(found[0][1], found[1][1])
+
+
+@pytest.mark.slow
+def test_a_temperature_that_moves_stays_in_one_graph():
+    queries, positives = vectors(0, 8, 16).float(), vectors(1, 8, 16).float()
+
+    def loss(temperature):
+        return eqco.contrastive_loss(queries, positives, alpha=64, temperature=temperature)
+
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
+    for temperature in (0.1, 0.2, 0.3, 0.25):
+        assert_close(compiled(temperature), loss(temperature))
+
+
+def test_a_key_met_more_often_than_two_bytes_can_count():
+    queries, positives = vectors(0, 2, 4), vectors(1, 2, 4)
+    key = vectors(2, 1, 4)
+    often = eqco.Negatives(key, columns=torch.zeros(2, 40_000, dtype=torch.int64))
+    once = eqco.contrastive_loss(queries, positives, key, alpha=64)
+    assert_close(eqco.contrastive_loss(queries, positives, often, alpha=64), once)
+
+
+def test_shapes_can_be_worked_out_without_values():
+    queries = torch.ones(4, 8, device="meta")
+    assert eqco.contrastive_loss(queries, queries, reduction="none").shape == (4,)

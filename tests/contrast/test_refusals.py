@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from torch.testing import assert_close
 
 import eqco
 from eqco.runtime.errors import InputError
@@ -45,8 +46,10 @@ def holding(value, count):
         (PAIR, {"temperature": torch.ones(2)}, r"temperature is a tensor of shape \(2,\)"),
         (PAIR, {"similarity": "euclidean"}, "similarity='euclidean'; there are 'cosine', 'dot'"),
         (PAIR, {"reduction": "median"}, "reduction='median'"),
+        (PAIR, {"temperature": None}, "temperature=None"),
         ((PAIR[0].long(), PAIR[1]), {}, "queries is of type torch.int64"),
         ((PAIR[0], PAIR[1].bool()), {}, "positives is of type torch.bool"),
+        ((PAIR[0], torch.arange(4)), {}, "as labels are; no labels are needed.*second views"),
         ((*PAIR, torch.ones(5, 8).int()), {}, "negatives is of type torch.int32"),
         ((holding(math.nan, 3), PAIR[1]), {}, "queries holds 3 NaN and 0 infinite values among 32"),
         ((PAIR[0], holding(math.inf, 2)), {}, "positives holds 0 NaN and 2 infinite"),
@@ -88,8 +91,21 @@ def test_settings_are_refused_when_the_module_is_made():
         eqco.EqCoLoss(alpha=-1)
     with pytest.raises(InputError, match="alpha=-1"):
         eqco.Objective(temperature=0.2, alpha=-1)
-    with pytest.raises(InputError, match="K=0"):
-        eqco.NTXentLoss()(*ONE)
+    for name in ("alpha", "margin"):
+        with pytest.raises(InputError, match=f"{name} is a tensor, but only the temperature can"):
+            eqco.EqCoLoss(**{name: torch.nn.Parameter(torch.ones(()))})
+    with pytest.raises(InputError, match=r"no optimiser would find.*nn.Parameter\(temperature\)"):
+        eqco.EqCoLoss(temperature=torch.tensor(0.2, requires_grad=True))
+
+
+def test_the_loss_on_two_views_speaks_of_its_own_arguments():
+    loss_fn = eqco.NTXentLoss()
+    with pytest.raises(InputError, match=r"first of shape \(1, 8\).*N ≥ 2"):
+        loss_fn(*ONE)
+    with pytest.raises(InputError, match=r"second is of type torch\.int64"):
+        loss_fn(PAIR[0], PAIR[1].long())
+    with pytest.raises(InputError, match="second holds 1 NaN"):
+        loss_fn(PAIR[0], holding(math.nan, 1))
 
 
 def test_large_but_finite_values_are_not_mistaken_for_infinity():
@@ -97,6 +113,16 @@ def test_large_but_finite_values_are_not_mistaken_for_infinity():
     assert torch.isfinite(eqco.contrastive_loss(torch.ones(4, 8), torch.ones(4, 8), huge * 1e-20))
     half = torch.full((4, 8), 6e4, dtype=torch.float16)
     assert torch.isfinite(eqco.contrastive_loss(half, half, half))
+
+
+def test_finite_values_with_no_finite_answer_are_refused():
+    first, second = torch.randn(2, 4, 8, generator=torch.Generator().manual_seed(0))
+    with pytest.raises(InputError, match="queries holds 4 vectors of 4 that are too long"):
+        eqco.contrastive_loss(first * 1e20, second)
+    doubles = eqco.contrastive_loss(first.double() * 1e20, second)
+    assert_close(doubles, eqco.contrastive_loss(first.double(), second))
+    with pytest.raises(InputError, match=r"loss of 4 queries of 4 is not finite.*dot similarities"):
+        eqco.contrastive_loss(first * 1e25, second * 1e25, similarity="dot")
 
 
 def test_the_look_for_nan_can_be_left_out():
@@ -113,6 +139,35 @@ def test_tensors_on_another_device_are_refused():
     ("make", "message"),
     [
         (lambda: eqco.Negatives(torch.ones(3)), r"keys of shape \(3,\)"),
+        (lambda: eqco.Negatives([[1.0]]), "keys of list; a pool of negatives is a torch tensor"),
+        (lambda: eqco.Contrast(*PAIR, torch.ones(3, 8)), r"wrap a tensor.*Negatives\(keys\)"),
+        (lambda: eqco.Objective(temperature=0.2)([]), "no contrasts were given"),
+        (lambda: eqco.KeyQueue(4, 4).remember([[1.0]]), "keys is a list; pass a torch tensor"),
+        (lambda: eqco.KeyQueue(4, 4).remember(torch.ones(2, 4).int()), "keys is of type torch.int"),
+        (lambda: eqco.KeyQueue(4, 8).remember(holding(math.nan, 1)), "keys holds 1 NaN"),
+        (lambda: eqco.in_batch_negatives(), "nothing given as views"),
+        (lambda: eqco.in_batch_negatives([[1.0]]), "list given as views"),
+        (lambda: eqco.in_batch_negatives(PAIR[0], index=3), r"index=3; it must be a tensor \(n,\)"),
+        (
+            lambda: eqco.sampled_negatives(PAIR[0], 2, seed=0, step=0),
+            r"a Tensor was given as negatives; wrap a tensor of keys as Negatives\(keys\)",
+        ),
+        (
+            lambda: eqco.sampled_negatives(eqco.Negatives(PAIR[0]), 2, seed=0, step=0),
+            "Give num_queries",
+        ),
+        (
+            lambda: eqco.combine_negatives(
+                eqco.Negatives(torch.ones(3, 2)), eqco.Negatives(torch.ones(3, 4))
+            ),
+            r"keys of shapes \(3, 2\) and \(3, 4\)",
+        ),
+        (
+            lambda: eqco.combine_negatives(
+                eqco.in_batch_negatives(torch.ones(3, 4)), eqco.in_batch_negatives(torch.ones(5, 4))
+            ),
+            "negatives for 3 and for 5 queries",
+        ),
         (lambda: eqco.Negatives(torch.ones(3, 2), columns=torch.ones(3, 1)), "torch.int64"),
         (lambda: eqco.Negatives(torch.ones(3, 2), excluded=torch.ones(3).long()), "excluded of"),
         (lambda: eqco.KeyQueue(0, 4), "capacity=0"),
@@ -138,7 +193,7 @@ def test_sources_refuse_what_they_cannot_serve(make, message):
 def test_asking_for_256_negatives_in_a_batch_of_256_is_refused():
     index = torch.arange(256)
     pool = eqco.in_batch_negatives(torch.ones(256, 2), index=index)
-    with pytest.raises(InputError, match=r"negatives.count=256.*offers 255.*or None to use all"):
+    with pytest.raises(InputError, match=r"count=256.*of 256 keys offers 255.*Choose 1 to 255"):
         eqco.sampled_negatives(pool, 256, seed=0, step=0, index=index, num_queries=256)
 
 

@@ -13,6 +13,7 @@ from torch.testing import assert_close
 import eqco
 from eqco.contrast.negatives import met_columns
 from eqco.contrast.sampled import ONE_BY_ONE, distinct_places
+from eqco.runtime.errors import InputError
 
 
 def drawn(n, count, *, seed=0, step=0, index=None, views=1, shared=False):
@@ -177,3 +178,22 @@ def test_combined_sources_meet_both_and_k_is_the_sum(seed, sampled, queued):
     assert_close(ours, eqco.contrastive_loss(queries, keys, each, alpha=64), rtol=1e-6, atol=1e-6)
     swapped = eqco.combine_negatives(queue.negatives(), batch)
     assert_close(ours, eqco.contrastive_loss(queries, keys, swapped, alpha=64))
+
+
+def test_one_process_need_not_number_its_queries():
+    keys = torch.randn(8, 4, generator=torch.Generator().manual_seed(0))
+    everyone = torch.arange(8)
+    pool = eqco.in_batch_negatives(keys)
+    assert_close(pool.excluded, eqco.in_batch_negatives(keys, index=everyone).excluded)
+    drawn = eqco.sampled_negatives(pool, 3, seed=1, step=2)
+    told = eqco.sampled_negatives(pool, 3, seed=1, step=2, index=everyone, num_queries=8)
+    assert torch.equal(drawn.columns, told.columns)
+
+
+def test_a_queue_refuses_the_state_of_a_larger_one_and_stays_as_it_was():
+    large, small = eqco.KeyQueue(8, 2), eqco.KeyQueue(4, 2)
+    large.remember(torch.ones(8, 2))
+    small.remember(torch.zeros(3, 2))
+    with pytest.raises(InputError, match="held 8 keys, and this one has room for 4"):
+        small.load_state_dict(large.state_dict())
+    assert small.negatives().num_negatives == 3

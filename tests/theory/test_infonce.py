@@ -2,13 +2,15 @@
 
 import math
 
+import pytest
 import torch
 from drawing import random_cosines, seeds, unit_vectors
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from eqco.theory import eqco_margin, info_nce, info_nce_gradient, posterior
+from eqco.runtime.errors import InputError
+from eqco.theory import eqco_margin, gradient_bound, info_nce, info_nce_gradient, posterior
 
 
 def eq1_transcribed(positive, negative, temperature, margin):
@@ -154,3 +156,27 @@ def test_the_gradient_takes_keys_of_each_query():
             positive[row], negative[row], own[row], others[n], temperature=0.2
         )
         assert_close(whole[row], single)
+
+
+@pytest.mark.parametrize("function", [info_nce, posterior, gradient_bound])
+@pytest.mark.parametrize(
+    ("positive", "negative", "temperature", "message"),
+    [
+        (torch.zeros(4, 1), torch.zeros(4, 3), 0.2, r"shape \(4, 1\).*must be \(N,\) and \(N, K\)"),
+        (torch.zeros(4), torch.zeros(3), 0.2, r"\(3,\) with the negatives"),
+        (torch.zeros(4), torch.zeros(3, 4), 0.2, r"\(3, 4\) with the negatives"),
+        (torch.zeros(4), torch.zeros(4, 0), 0.2, "at least 1 negative"),
+        (torch.zeros(4), torch.zeros(4, 3), 0.0, "temperature=0.0"),
+        (torch.zeros(4), torch.zeros(4, 3), -1.0, "temperature=-1.0"),
+    ],
+)
+def test_shapes_that_would_spread_are_refused(function, positive, negative, temperature, message):
+    with pytest.raises(InputError, match=message):
+        function(positive, negative, temperature=temperature)
+
+
+def test_eq_1_is_exact_in_float64_where_the_loss_is_large():
+    odds = torch.tensor([15.0, 25.0, 39.0, 41.0, 700.0], dtype=torch.float64)
+    found = info_nce(torch.zeros_like(odds), odds[:, None], temperature=1.0)
+    exact = [value + math.log1p(math.exp(-value)) for value in odds.tolist()]
+    assert_close(found, torch.tensor(exact, dtype=torch.float64), rtol=1e-15, atol=0)

@@ -12,7 +12,9 @@ from eqco.runtime.errors import InputError
 __all__ = [
     "NonFiniteValuesError",
     "check_embeddings",
+    "check_finite_loss",
     "check_finite_values",
+    "check_floating",
     "check_places",
     "check_pool",
     "check_setting",
@@ -35,13 +37,20 @@ def check_setting(
     for name, number in (("temperature", temperature), ("alpha", alpha), ("margin", margin)):
         if isinstance(number, str):
             raise InputError(f"{name}={number!r} is text; give a number.")
+        if isinstance(number, Tensor) and name != "temperature":
+            raise InputError(
+                f"{name} is a tensor, but only the temperature can learn. Give a number, such as "
+                f"float({name})."
+            )
+    if temperature is None:
+        raise InputError("temperature=None; it must be a finite number greater than 0.")
     if isinstance(temperature, Tensor):
         if temperature.numel() != 1 or not temperature.is_floating_point():
             raise InputError(
                 f"temperature is a tensor of shape {tuple(temperature.shape)} and type "
                 f"{temperature.dtype}; it must hold one floating-point number."
             )
-    elif not (temperature > 0 and math.isfinite(temperature)):
+    elif not 0 < temperature < math.inf:
         raise InputError(
             f"temperature={temperature}; it must be a finite number greater than 0, "
             f"such as 0.07 (MoCo), 0.1 (SimCLR) or 0.2 (MoCo v2, SiMo)."
@@ -56,7 +65,7 @@ def check_setting(
             f"alpha={alpha}; it is the number of negatives imitated and must be greater than 0. "
             f"Leave it None for plain InfoNCE, or math.inf for the decoupled loss."
         )
-    if margin is not None and not math.isfinite(margin):
+    if margin is not None and not -math.inf < margin < math.inf:
         raise InputError(f"margin={margin}; it must be a finite number.")
     for name, value, known in (
         ("similarity", similarity, ("cosine", "dot")),
@@ -69,6 +78,11 @@ def check_setting(
 def check_embeddings(queries: Tensor, positives: Tensor) -> None:
     """Refuse queries and positives that are not one row each of the same instances."""
     check_floating("queries", queries)
+    if isinstance(positives, Tensor) and not positives.is_floating_point():
+        raise InputError(
+            f"positives is of type {positives.dtype}, as labels are; no labels are needed. Give "
+            f"the embeddings of the second views, one row for each query, floating-point."
+        )
     check_floating("positives", positives)
     if queries.dim() != 2 or queries.shape != positives.shape:
         raise InputError(
@@ -143,13 +157,17 @@ def wants_finite_check(check_finite: bool | None, queries: Tensor) -> bool:
     return check_finite
 
 
-def check_finite_values(named: dict[str, Tensor], temperature: float | Tensor) -> None:
-    """Refuse NaN and infinity, saying in which argument and how many; and a temperature ≤ 0."""
+def check_finite_values(
+    named: dict[str, Tensor], temperature: float | Tensor, similarity: str
+) -> None:
+    """Refuse NaN, infinity and vectors too long to measure, saying in which argument and how many;
+    and a temperature ≤ 0.
+    """
     for name, tensor in named.items():
-        # the sum is cheap, and finite unless a value is not (or unless it overflows: then count)
+        # the length of all is cheap, and finite unless a value is not, or squares overflow
         half = tensor.dtype in (torch.float16, torch.bfloat16)
-        total = tensor.detach().sum(dtype=torch.float32 if half else None)
-        if math.isfinite(total.item()):
+        kind = torch.float32 if half else None
+        if math.isfinite(torch.linalg.vector_norm(tensor.detach(), dtype=kind).item()):
             continue
         nan, infinite = int(torch.isnan(tensor).sum()), int(torch.isinf(tensor).sum())
         if nan or infinite:
@@ -158,8 +176,27 @@ def check_finite_values(named: dict[str, Tensor], temperature: float | Tensor) -
                 f"all must be finite. Look for a diverged encoder, a learning rate that is too "
                 f"high, or an input that was not normalised."
             )
+        lengths = torch.linalg.vector_norm(tensor.detach(), dim=-1, dtype=kind)
+        too_long = int(torch.isinf(lengths).sum())
+        if too_long and similarity == "cosine":
+            raise NonFiniteValuesError(
+                f"{name} holds {too_long} vectors of {lengths.numel()} that are too long for "
+                f"{lengths.dtype} to measure (1.8e19 in float32). Look for a diverged encoder, or "
+                f"give float64."
+            )
     if isinstance(temperature, Tensor):
         check_setting(float(temperature.detach()), None, None, "cosine", "mean")
+
+
+def check_finite_loss(loss: Tensor, similarity: str, temperature: float | Tensor) -> None:
+    """Refuse a loss that is not finite although what it was made of is."""
+    bad = int((~torch.isfinite(loss.detach())).sum())
+    if bad:
+        raise NonFiniteValuesError(
+            f"the loss of {bad} queries of {len(loss)} is not finite, though their vectors are: "
+            f"{similarity} similarities over temperature={float(temperature):g} are too large for "
+            f"{loss.dtype}. Raise the temperature, use similarity='cosine', or give float64."
+        )
 
 
 def check_floating(name: str, tensor: Tensor) -> None:

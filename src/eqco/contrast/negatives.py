@@ -33,10 +33,10 @@ class Negatives:
     excluded: Tensor | None = None
 
     def __post_init__(self) -> None:
-        if self.keys.dim() != 2:
-            raise InputError(
-                f"keys of shape {tuple(self.keys.shape)}; a pool of negatives is (M, D)."
-            )
+        if not isinstance(self.keys, Tensor) or self.keys.dim() != 2:
+            given = getattr(self.keys, "shape", None)
+            shown = type(self.keys).__name__ if given is None else f"shape {tuple(given)}"
+            raise InputError(f"keys of {shown}; a pool of negatives is a torch tensor (M, D).")
         for name, places in (("columns", self.columns), ("excluded", self.excluded)):
             if places is not None and (places.dim() != 2 or places.dtype != torch.int64):
                 raise InputError(
@@ -68,6 +68,9 @@ class Contrast:
     negatives: Negatives
     weight: float = 1.0
 
+    def __post_init__(self) -> None:
+        require_negatives(self.negatives)
+
 
 def combine_negatives(first: Negatives, second: Negatives) -> Negatives:
     """Two sources as one: every query meets the negatives of both, and K is the sum.
@@ -78,21 +81,36 @@ def combine_negatives(first: Negatives, second: Negatives) -> Negatives:
     5
     """
     for source in (first, second):
-        if not isinstance(source, Negatives):
-            raise InputError(
-                f"a {type(source).__name__} was given as negatives; wrap a tensor of keys as "
-                f"Negatives(keys), and take those of a queue by queue.negatives()."
-            )
+        require_negatives(source)
+    if first.keys.shape[1] != second.keys.shape[1]:
+        raise InputError(
+            f"keys of shapes {tuple(first.keys.shape)} and {tuple(second.keys.shape)}; both must "
+            f"have the same D."
+        )
+    rows = {len(p) for n in (first, second) for p in (n.columns, n.excluded) if p is not None}
+    if len(rows) > 1:
+        raise InputError(
+            f"negatives for {' and for '.join(map(str, sorted(rows)))} queries; both must be for "
+            f"the same ones."
+        )
     keys = torch.cat([first.keys, second.keys])
     shift = len(first.keys)
     if first.columns is None and second.columns is None:
         places = [first.excluded, None if second.excluded is None else second.excluded + shift]
         given = [place for place in places if place is not None]
         return Negatives(keys, excluded=torch.cat(given, dim=1) if given else None)
-    rows = [n.columns if n.columns is not None else n.excluded for n in (first, second)]
-    num_queries = next(len(r) for r in rows if r is not None)
+    (num_queries,) = rows
     columns = [met_columns(first, num_queries), met_columns(second, num_queries) + shift]
     return Negatives(keys, columns=torch.cat(columns, dim=1))
+
+
+def require_negatives(given: object) -> None:
+    """Refuse what is not `Negatives`, and say how it becomes one."""
+    if not isinstance(given, Negatives):
+        raise InputError(
+            f"a {type(given).__name__} was given as negatives; wrap a tensor of keys as "
+            f"Negatives(keys), and take those of a queue by queue.negatives()."
+        )
 
 
 def met_columns(negatives: Negatives, num_queries: int) -> Tensor:

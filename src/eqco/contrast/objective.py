@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from eqco.contrast.checks import (
     check_embeddings,
+    check_finite_loss,
     check_finite_values,
+    check_floating,
     check_places,
     check_pool,
     check_setting,
@@ -19,7 +20,8 @@ from eqco.contrast.checks import (
 )
 from eqco.contrast.negatives import Contrast, Negatives
 from eqco.contrast.streaming import precision, scaled, streamed_loss, without_autocast
-from eqco.theory.infonce import log_odds
+from eqco.runtime.errors import InputError
+from eqco.theory.infonce import log_odds, softplus
 
 __all__ = ["EqCoLoss", "NTXentLoss", "Objective", "contrastive_loss"]
 
@@ -43,16 +45,17 @@ def contrastive_loss(
     reduction: Reduction = "mean",
     check_finite: bool | None = None,
 ) -> Tensor:
-    r"""InfoNCE that behaves the same for any number of negatives (Eq. 1 with Eq. 5).
+    r"""InfoNCE that imitates α negatives, however many there are (Eq. 1 with Eq. 5).
 
     .. math::
         L = -\log \frac{e^{q^\top k_0/\tau}}
                        {e^{q^\top k_0/\tau} + \frac{\alpha}{K} \sum_{i=1}^K e^{q^\top k_i/\tau}}
 
-    K is counted from what is given. Gradient flows to whatever requires it, keys included. The
-    (N, K) matrix of similarities is never held for large K. Computed in float32, or in float64
-    where an input is, also under autocast. Differentiable once; `eqco.info_nce` on similarities is
-    differentiable any number of times.
+    K is counted from what is given. Gradient flows to whatever requires it, keys included. With
+    keys that all queries share, the (N, K) matrix of similarities is never held for large K.
+    Computed in float32, or in float64 where an input is, also under autocast. Differentiable once,
+    by backward; `eqco.info_nce` on similarities is so any number of times, and under torch.func.
+    Inside torch.compile each size of the pool is compiled anew: let a queue fill up first.
 
     Args:
         queries: (N, D).
@@ -63,9 +66,10 @@ def contrastive_loss(
         alpha: the number of negatives imitated; None: plain InfoNCE; math.inf: the decoupled
             loss, which is the limit of L − log(α/K).
         margin: a handmade m in place of `alpha`; it imitates α = K·exp(m/τ).
-        similarity: "cosine" (vectors are scaled to length one here) or "dot" (taken as they are).
+        similarity: "cosine" (vectors are scaled to length one here; those shorter than 1e-12
+            count as zero) or "dot" (taken as they are).
         reduction: "mean" over queries, "sum", or "none" for one value per query, (N,).
-        check_finite: look for NaN, infinity and row numbers out of range first and refuse them.
+        check_finite: look for NaN, infinity and row numbers out of range, and refuse them.
             None: on the CPU, but not inside torch.compile; on accelerators looking would wait for
             the device.
 
@@ -91,7 +95,7 @@ def contrastive_loss(
     if looks:
         keys = negatives.keys if isinstance(negatives, Negatives) else negatives
         named = {"queries": queries, "positives": positives, "negatives": keys}
-        check_finite_values(named, temperature)
+        check_finite_values(named, temperature, similarity)
 
     if isinstance(temperature, Tensor):
         temperature = temperature.reshape(())
@@ -107,6 +111,8 @@ def contrastive_loss(
         decoupled=decoupled,
         unit=similarity == "cosine",
     )
+    if looks:
+        check_finite_loss(loss, similarity, temperature)
     if reduction == "none":
         return loss
     return loss.mean() if reduction == "mean" else loss.sum()
@@ -139,7 +145,7 @@ def loss_per_query(
         positive = (query * key).sum(dim=1)
         negative = (others @ query[:, :, None])[:, :, 0]
         odds = log_odds(positive, negative, temperature, margin) + offset
-        return odds if decoupled else F.softplus(odds)
+        return odds if decoupled else softplus(odds)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,6 +172,8 @@ class Objective:
 
     def __call__(self, contrasts: Sequence[Contrast]) -> Tensor:
         """Weighted sum of the mean losses."""
+        if not contrasts:
+            raise InputError("no contrasts were given; the loss needs at least one.")
         losses = [
             contrast.weight
             * contrastive_loss(
@@ -201,7 +209,12 @@ class EqCoLoss(nn.Module):
     ):
         super().__init__()
         check_setting(temperature, alpha, margin, similarity, reduction)
-        # a learning temperature passed as nn.Parameter is registered by this assignment
+        if isinstance(temperature, Tensor) and not isinstance(temperature, nn.Parameter):
+            raise InputError(
+                "temperature is a tensor that no optimiser would find here. Give "
+                "nn.Parameter(temperature) for one that learns, or a number."
+            )
+        # a learning temperature is registered by this assignment
         self.temperature = temperature
         self.alpha = alpha
         self.margin = margin
@@ -246,7 +259,17 @@ class NTXentLoss(EqCoLoss):
         self, first: Tensor, second: Tensor
     ) -> Tensor:
         """The loss of the embeddings of two views of the same instances, each (N, D)."""
-        check_embeddings(first, second)
+        for name, view in (("first", first), ("second", second)):
+            check_floating(name, view)
+        if first.dim() != 2 or first.shape != second.shape or len(first) < 2:
+            raise InputError(
+                f"first of shape {tuple(first.shape)} and second of shape {tuple(second.shape)}; "
+                f"both must be (N, D), row n of each from the same instance, with N ≥ 2: the "
+                f"negatives are the other instances."
+            )
+        if wants_finite_check(self.check_finite, first):
+            both_views = {"first": first, "second": second}
+            check_finite_values(both_views, self.temperature, self.similarity)
         both = torch.cat([first, second])
         here = torch.arange(len(both), device=both.device)
         partner = here.roll(len(first))

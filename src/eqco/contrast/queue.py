@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from eqco.contrast.checks import check_finite_values, check_floating, wants_finite_check
 from eqco.contrast.negatives import Negatives
 from eqco.runtime.errors import InputError
 from eqco.runtime.seeds import generator_for
@@ -16,7 +17,7 @@ class KeyQueue(nn.Module):
     Reading never changes it; `remember` is the only writer and is called after the step, so that a
     query's positive is never among its negatives. Slots not yet filled are not used: K counts only
     what is there. A batch with more keys than the queue holds leaves a random choice of itself,
-    which is the paper's memory for K < N. Everything, the cursor included, is in the state dict.
+    which is the paper's memory for K < N. Keys, cursor and counts are in the state dict.
 
     Args:
         capacity: how many keys it holds.
@@ -52,7 +53,10 @@ class KeyQueue(nn.Module):
         return len(self.keys)
 
     def negatives(self) -> Negatives:
-        """What is remembered, as negatives for every query."""
+        """What is remembered, as negatives for every query.
+
+        They are the memory itself, not a copy: use them before the next `remember`.
+        """
         if self.filled == 0:
             raise InputError(
                 f"the queue of {self.capacity} keys is empty. "
@@ -63,10 +67,13 @@ class KeyQueue(nn.Module):
     @torch.no_grad()
     def remember(self, fresh: Tensor) -> None:
         """Store a batch of keys (M, D) over the oldest ones; keys carry no gradient here."""
+        check_floating("keys", fresh)
         if fresh.dim() != 2 or fresh.shape[1] != self.keys.shape[1]:
             raise InputError(
                 f"keys of shape {tuple(fresh.shape)} for a queue of (M, {self.keys.shape[1]}) keys."
             )
+        if wants_finite_check(None, fresh):
+            check_finite_values({"keys": fresh}, 1.0, "dot")
         fresh = fresh.detach().to(self.keys)
         if len(fresh) > self.capacity:
             generator = generator_for("queue", self.seed, self.batches)
@@ -85,5 +92,10 @@ class KeyQueue(nn.Module):
 
     def set_extra_state(self, state: dict[str, int]) -> None:
         """Take over what `get_extra_state` gave."""
+        if state["filled"] > self.capacity:
+            raise InputError(
+                f"the state is of a queue that held {state['filled']} keys, and this one has room "
+                f"for {self.capacity}. Make it with the capacity of the saved one."
+            )
         self.cursor, self.filled = state["cursor"], state["filled"]
         self.batches = state["batches"]

@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor
 
-from eqco.contrast.negatives import Negatives, skip_excluded
+from eqco.contrast.in_batch import require_index
+from eqco.contrast.negatives import Negatives, require_negatives, skip_excluded
 from eqco.runtime.errors import InputError
 from eqco.runtime.seeds import generator_for
 
@@ -19,8 +20,8 @@ def sampled_negatives(
     *,
     seed: int,
     step: int,
-    index: Tensor,
-    num_queries: int,
+    index: Tensor | None = None,
+    num_queries: int | None = None,
     shared: bool = False,
 ) -> Negatives:
     """Draw `count` of the pool's negatives for each query, never what the pool excludes for it.
@@ -33,8 +34,9 @@ def sampled_negatives(
         count: K.
         seed: the run's seed.
         step: the training step: each has its own draw.
-        index: the place of each of this process's queries in the global batch, (n,).
-        num_queries: N over all processes.
+        index: the place of each of this process's queries in the global batch, (n,); None: all
+            of them are here, as in one process.
+        num_queries: N over all processes; None: as many as the pool has exclusions for.
         shared: one draw for all queries instead of separate ones. Then count + E keys are drawn
             once, and each query meets the first `count` of them that are not excluded for it.
 
@@ -42,20 +44,29 @@ def sampled_negatives(
         The same pool with `columns` (n, count).
 
     >>> from eqco.contrast.in_batch import in_batch_negatives
-    >>> everyone = torch.arange(8)
-    >>> pool = in_batch_negatives(torch.randn(8, 4), index=everyone)
-    >>> drawn = sampled_negatives(pool, 3, seed=0, step=0, index=everyone, num_queries=8)
-    >>> drawn.num_negatives, bool((drawn.columns == everyone[:, None]).any())
+    >>> drawn = sampled_negatives(in_batch_negatives(torch.randn(8, 4)), 3, seed=0, step=0)
+    >>> drawn.num_negatives, bool((drawn.columns == torch.arange(8)[:, None]).any())
     (3, False)
     """
+    require_negatives(pool)
     if pool.columns is not None:
         raise InputError("negatives were drawn from this pool already; draw from the whole pool.")
     offered = pool.num_negatives
     if not 1 <= count <= offered:
         raise InputError(
-            f"negatives.count={count}, but the batch of num_queries={num_queries} offers {offered} "
-            f"negatives per query. Choose 1 to {offered}, or None to use all {offered}."
+            f"count={count}, but the pool of {len(pool.keys)} keys offers {offered} negatives per "
+            f"query. Choose 1 to {offered}, or use the pool as it is to meet all."
         )
+    if num_queries is None:
+        if pool.excluded is None or index is not None:
+            raise InputError(
+                "num_queries=None, and nothing else says how many queries the whole batch has. "
+                "Give num_queries."
+            )
+        num_queries = len(pool.excluded)
+    if index is None:
+        index = torch.arange(num_queries, device=pool.keys.device)
+    require_index(index)
     generator = generator_for("negatives", seed, step)
     device = pool.keys.device
     if shared:

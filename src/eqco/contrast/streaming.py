@@ -9,16 +9,17 @@ temperature in closed form (Eq. 13):
     L     = softplus(g)                                       Eq. 1; g itself when decoupled
     dL/dq = σ(g)/τ · (Σ_i p_i k_i − k_0),   p = softmax_i(q·k_i/τ)
 
-So one step costs two matrix products over the pool, and two more where keys want gradient: their
-p_i are then made anew chunk by chunk, unless the pool fits one chunk and they are still at hand.
+So one step costs two matrix products over the pool. Where keys want gradient it costs two more,
+since their p_i are made anew chunk by chunk, or one where all fit one chunk and are still at hand.
 """
 
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+
+from eqco.theory.infonce import softplus
 
 __all__ = ["streamed_loss"]
 
@@ -142,7 +143,7 @@ class StreamedContrast(torch.autograd.Function):
             if setting.decoupled:
                 loss, share = odds, torch.ones_like(odds) / temperature
             else:
-                loss, share = F.softplus(odds), torch.sigmoid(odds) / temperature
+                loss, share = softplus(odds), torch.sigmoid(odds) / temperature
 
             to_query = to_positive = to_temperature = None
             if want_pull:
@@ -236,8 +237,10 @@ def meetings(columns: Tensor | None, q: Tensor, size: int) -> Tensor | None:
     """How often each query meets each of `size` keys, (N, M), where columns say so."""
     if columns is None:
         return None
-    # two bytes for each pair, where the columns themselves take eight
-    counts = torch.zeros(len(q), size, dtype=torch.int16, device=q.device)
+    # two bytes for each pair, where the columns themselves take eight, unless one key may be met
+    # more often than two bytes can count
+    kind = torch.int16 if columns.shape[1] < 2**15 else torch.int32
+    counts = torch.zeros(len(q), size, dtype=kind, device=q.device)
     return counts.scatter_add_(1, columns, counts.new_ones(()).expand_as(columns))
 
 
@@ -286,6 +289,7 @@ def through_norm(gradient: Tensor, unit_vectors: Tensor, norm: Tensor | None) ->
 
 def without_autocast(tensor: Tensor) -> AbstractContextManager[object]:
     """The loss is computed in float32 or better, also under autocast."""
-    if torch.is_autocast_enabled(tensor.device.type):
-        return torch.autocast(tensor.device.type, enabled=False)
+    device = tensor.device.type
+    if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
+        return torch.autocast(device, enabled=False)
     return nullcontext()

@@ -5,7 +5,8 @@ import math
 import torch
 from torch import Tensor
 
-from eqco.theory.infonce import log_odds
+from eqco.runtime.errors import InputError
+from eqco.theory.infonce import log_odds, require_similarities
 from eqco.theory.rules import require_negatives, require_positive
 
 __all__ = [
@@ -44,6 +45,11 @@ def information_bound(loss: Tensor, alpha: float) -> Tensor:
     >>> information_bound(torch.tensor(0.0), alpha=255)
     tensor(5.5452)
     """
+    if alpha == math.inf:
+        raise InputError(
+            "alpha=inf, the decoupled loss, whose reading is log(K) − loss and never a guaranteed "
+            "bound. Subtract the loss from math.log(K)."
+        )
     require_positive("alpha", alpha)
     return math.log1p(alpha) - loss
 
@@ -100,6 +106,7 @@ def gradient_bound(
     >>> gradient_bound(torch.zeros(1), torch.zeros(1, 1), temperature=0.5)
     tensor([2.])
     """
+    require_similarities(positive, negative, temperature)
     # sigmoid of the log-odds is 1 − posterior without the cancellation
     return 2 / temperature * torch.sigmoid(log_odds(positive, negative, temperature, margin))
 
@@ -125,5 +132,6 @@ def expected_gradient_bound(
     tensor([2.])
     """
     require_positive("alpha", alpha)
+    require_positive("temperature", temperature)
     gap = log_mean_exp_negative + math.log(alpha) - positive / temperature
     return 2 / temperature * torch.sigmoid(gap)

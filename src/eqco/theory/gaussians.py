@@ -3,12 +3,11 @@
 import math
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from eqco.runtime.errors import InputError
 from eqco.theory.bounds import information_bound
-from eqco.theory.infonce import info_nce
+from eqco.theory.infonce import info_nce, softplus
 from eqco.theory.rules import eqco_margin, require_negatives, require_positive
 
 __all__ = [
@@ -30,8 +29,7 @@ def gaussian_information(correlation: float, dim: int) -> float:
     2.8768
     """
     require_dimension(dim)
-    if not -1 < correlation < 1:
-        raise InputError(f"correlation={correlation}; it must lie strictly between -1 and 1.")
+    require_correlation(correlation)
     return -dim / 2 * math.log1p(-correlation * correlation)
 
 
@@ -116,6 +114,8 @@ def optimal_gaussian_bound(
     True
     """
     require_negatives(num_negatives)
+    if num_queries < 1:
+        raise InputError(f"num_queries={num_queries}; the mean needs at least 1.")
     alpha = num_negatives if alpha is None else alpha
     margin = eqco_margin(alpha, num_negatives, temperature=1.0)
     total = torch.zeros((), dtype=torch.float64)
@@ -162,7 +162,7 @@ def approximate_gaussian_bound(
     require_positive("alpha", alpha)
     x, y = gaussian_pairs(correlation, dim, num_queries, generator)
     log_ratio = gaussian_log_ratio(x, y, correlation)
-    return information_bound(F.softplus(math.log(alpha) - log_ratio).mean(), alpha)
+    return information_bound(softplus(math.log(alpha) - log_ratio).mean(), alpha)
 
 
 def gaussian_pairs(
@@ -177,6 +177,9 @@ def gaussian_pairs(
     0.6
     """
     require_dimension(dim)
+    require_correlation(correlation)
+    if count < 1:
+        raise InputError(f"{count} pairs; at least 1 must be drawn.")
     x, noise = torch.randn(2, count, dim, dtype=torch.float64, generator=generator)
     return x, correlation * x + math.sqrt(1 - correlation * correlation) * noise
 
@@ -185,3 +188,9 @@ def require_dimension(dim: int) -> None:
     """Refuse vectors without entries."""
     if dim < 1:
         raise InputError(f"dim={dim}; the vectors need at least 1 dimension.")
+
+
+def require_correlation(correlation: float) -> None:
+    """Refuse what is no correlation, and a perfect one, whose information has no end."""
+    if not -1 < correlation < 1:
+        raise InputError(f"correlation={correlation}; it must lie strictly between -1 and 1.")

@@ -4,6 +4,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from eqco.runtime.errors import InputError
+from eqco.theory.rules import require_positive
+
 __all__ = ["info_nce", "info_nce_gradient", "posterior"]
 
 
@@ -13,6 +16,28 @@ def log_odds(
     """log of (all negatives / positive) in Eq. 1: logsumexp_i(q·k_i/τ) − (q·k_0 − m)/τ, (N,)."""
     gap = torch.logsumexp(negative / temperature, dim=1) - positive / temperature
     return gap + margin / temperature
+
+
+def softplus(odds: Tensor) -> Tensor:
+    """log(1 + e^x), exact in float64 too: beyond 40 it is x to the last digit."""
+    return F.softplus(odds, threshold=40.0)
+
+
+def require_similarities(positive: Tensor, negative: Tensor, temperature: float) -> None:
+    """Refuse shapes that would spread over each other, and a τ that divides by nothing."""
+    if positive.dim() != 1 or negative.dim() != 2 or len(negative) != len(positive):
+        raise InputError(
+            f"similarities of shape {tuple(positive.shape)} with the positive and "
+            f"{tuple(negative.shape)} with the negatives; they must be (N,) and (N, K). "
+            f"eqco.contrastive_loss takes embeddings."
+        )
+    if negative.shape[1] < 1:
+        raise InputError(
+            f"similarities of shape {tuple(negative.shape)} with the negatives; each query needs "
+            f"at least 1 negative."
+        )
+    if not isinstance(temperature, Tensor):
+        require_positive("temperature", temperature)
 
 
 def info_nce(
@@ -39,7 +64,8 @@ def info_nce(
     >>> info_nce(torch.tensor([1.0]), torch.zeros(1, 2), temperature=0.5)
     tensor([0.2395])
     """
-    return F.softplus(log_odds(positive, negative, temperature, margin))
+    require_similarities(positive, negative, temperature)
+    return softplus(log_odds(positive, negative, temperature, margin))
 
 
 def posterior(
@@ -69,6 +95,7 @@ def posterior(
     >>> posterior(torch.zeros(1), torch.zeros(1, 3), temperature=0.2)
     tensor([0.2500])
     """
+    require_similarities(positive, negative, temperature)
     return torch.sigmoid(-log_odds(positive, negative, temperature, margin))
 
 
@@ -107,6 +134,7 @@ def info_nce_gradient(
     >>> info_nce_gradient(similarity, similarity[:, None], *keys, temperature=1.0)
     tensor([[-0.5000,  0.5000]])
     """
+    require_similarities(positive, negative, temperature)
     # Paper: Eq. 13 prints s_0 in the second sum; s_i is meant. See docs/paper_notes.md#eq-13
     missed = torch.sigmoid(log_odds(positive, negative, temperature, margin))
     weight = missed[:, None] * torch.softmax(negative / temperature, dim=1)

@@ -43,7 +43,13 @@ def effective_alpha(margin: float, num_negatives: int, temperature: float) -> fl
     require_positive("temperature", temperature)
     if not math.isfinite(margin):
         raise InputError(f"margin={margin}; it must be a finite number.")
-    return num_negatives * math.exp(margin / temperature)
+    try:
+        return num_negatives * math.exp(margin / temperature)
+    except OverflowError:
+        raise InputError(
+            f"margin={margin} at temperature={temperature} imitates more negatives than a number "
+            f"can hold. Lower the margin; temperature·log(alpha/K) is that of alpha."
+        ) from None
 
 
 def scaled_learning_rate(
@@ -84,7 +90,7 @@ def scaled_learning_rate(
 
 
 def positive_prior(alpha: float) -> float:
-    r"""Prior probability that a given key is the positive one (Remark 1).
+    r"""Prior probability of H_0, that the key in the positive's place is the positive (Remark 1).
 
     .. math:: P^+ = \frac{1}{1 + \alpha}
 

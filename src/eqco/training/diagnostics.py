@@ -158,6 +158,7 @@ def view_of(
     contrast: Contrast, temperature: float, alpha: float | None, max_queries: int, max_keys: int
 ) -> View:
     """Look at one contrast."""
+    temperature = float(temperature)  # one that learns is a tensor
     num_negatives = contrast.negatives.num_negatives
     keys = contrast.negatives.keys
     if alpha is None:
