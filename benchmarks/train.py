@@ -18,6 +18,7 @@ import copy
 import importlib.metadata
 import json
 import os
+import sys
 import tempfile
 import threading
 import time
@@ -164,12 +165,16 @@ def questions(setting: dict, folder: str | None) -> list[dict]:
     return asked
 
 
-def ask(question: dict) -> dict:
-    """What a process of its own has measured."""
+def ask(question: dict) -> dict | None:
+    """What a process of its own has measured; None: a peer failed, and is left out."""
     answer = in_own_process(__file__, question)
-    if "error" in answer:
-        raise SystemExit(f"{question['name']} failed: {answer['error']}")
-    return answer
+    if "error" not in answer:
+        return answer
+    said = f"{question['name']}, {question['workers']} workers, failed: {answer['error']}"
+    if question["name"] not in PEERS:
+        raise SystemExit(said)
+    print(said, file=sys.stderr, flush=True)
+    return None
 
 
 def measure(title: str, rounds: int) -> dict[str, float]:
@@ -182,6 +187,8 @@ def measure(title: str, rounds: int) -> dict[str, float]:
         for turn in range(rounds):
             for question in questions(setting, folder):
                 answer, name = ask(question), question["name"]
+                if answer is None:
+                    continue
                 print(
                     f"round {turn + 1}: {title}: {name}, {question['workers']} workers: "
                     f"{setting['n'] / answer['seconds']:.0f} images/s",
@@ -204,6 +211,9 @@ def show(title: str, found: dict[str, float]) -> None:
     print(f"\n{title}, N = {n}")
     print(f"{'':<28}{'images/s':>10}{'time over limit':>17}{'memory, MB':>12}")
     for name in [*LIMITS, *OURS, *PEERS]:
+        if f"{title}/{name}/seconds" not in found:
+            print(f"{name:<28}{'failed':>10}")
+            continue
         seconds = found[f"{title}/{name}/seconds"]
         limit = found[f"{title}/{'limit of SimCLR' if 'SimCLR' in name else 'limit'}/seconds"]
         memory = found[f"{title}/{name}/bytes"] / 1e6

@@ -2,7 +2,7 @@
 
 import pytest
 
-from eqco.report.benchmarks import BENCHMARKS
+from eqco.report.benchmarks import BENCHMARKS, training_ratios
 from eqco.runtime.records import Record, hardware
 
 SETTINGS = {"light, 32 px": {"n": 256}, "ResNet-50, 64 px": {"n": 64}}
@@ -52,3 +52,14 @@ def test_every_setting_has_its_bars(record):
     assert set(charts[0].categories) == set(SECONDS)
     place = charts[1].categories.index("limit")
     assert charts[1].series[0].points[place] == (place, pytest.approx(640))
+
+
+def test_a_peer_that_failed_in_one_setting_keeps_its_line(record):
+    failed = next(iter(SETTINGS))
+    for what in ("seconds", "bytes"):
+        del record.metrics[f"{failed}/lightly MoCo/{what}"]
+    table = training_ratios(record)
+    lines = {line[0]: line[1:] for line in table.lines}
+    cells = dict(zip(table.header[1:], lines["eqco MoCo v2 over lightly MoCo"], strict=True))
+    assert cells[failed] == "–"
+    assert set(cells.values()) == {"–", "2.00×"}

@@ -229,7 +229,8 @@ def is_rival(name: str) -> bool:
 def training_ratios(record: Record) -> Table:
     """By how much our training is faster: a line for each rival, a column for each setting."""
     settings = list(fastest_first(record))
-    names = [name for name in contenders(record, settings[0]) if is_rival(name)]
+    everyone = dict.fromkeys(name for each in settings for name in contenders(record, each))
+    names = [name for name in everyone if is_rival(name)]
     lines = []
     for name in names:
         cells = []
