@@ -118,7 +118,7 @@ except ImportError as error:
 
 def test_without_extras_the_core_is_there_and_the_rest_says_the_install_line():
     answer = run_python(WITHOUT_EXTRAS)
-    assert 'pip install "eqco[train]"' in answer.stdout, answer.stdout + answer.stderr
+    assert 'pip install ".[train]"' in answer.stdout, answer.stdout + answer.stderr
 
 
 def test_importing_the_package_does_not_even_load_torch():

@@ -1,13 +1,16 @@
 """The command line: help, unknown commands, missing extras, exit codes."""
 
+import io
 import subprocess
 import sys
 
 import pytest
+from rich.console import Console
 
 import eqco
 from eqco.cli import main as cli
 from eqco.cli.main import COMMANDS, main
+from eqco.cli.progress import progress_bar
 
 
 def test_help_lists_every_command(capsys):
@@ -85,7 +88,7 @@ def test_without_the_extras_the_install_line_is_printed():
     command = [sys.executable, "-c", BLOCKED, "demo"]
     answer = subprocess.run(command, capture_output=True, text=True)
     assert answer.returncode == 2
-    assert 'pip install "eqco[train]"' in answer.stderr
+    assert 'pip install ".[train]"' in answer.stderr
     assert "Traceback" not in answer.stderr
     help_answer = subprocess.run([*command[:-1], "--help"], capture_output=True, text=True)
     assert help_answer.returncode == 0
@@ -94,3 +97,16 @@ def test_without_the_extras_the_install_line_is_printed():
 def test_python_m_eqco_is_the_same_command():
     answer = subprocess.run([sys.executable, "-m", "eqco", "--version"], capture_output=True)
     assert answer.stdout.decode().strip() == f"eqco {eqco.__version__}"
+
+
+def test_long_work_leaves_a_line_a_minute_in_a_log_file(monkeypatch):
+    clock = iter([0.0, 30.0, 60.0, 90.0, 125.0])
+    monkeypatch.setattr("eqco.cli.progress.time.monotonic", lambda: next(clock))
+    stream = io.StringIO()
+    with progress_bar(Console(file=stream), "4 runs", 8) as advance:
+        for _ in range(4):
+            advance(1)
+    assert stream.getvalue().splitlines() == [
+        "4 runs: 25% after 1 min",
+        "4 runs: 50% after 2 min",
+    ]

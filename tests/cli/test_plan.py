@@ -63,7 +63,10 @@ def test_the_examples_of_the_help_work(line, capsys):
         (["--num-negatives", "256"], "--num-negatives=256, but a batch of --num-queries=256"),
         (["--memory", "lots"], "--memory 'lots' is not a size"),
         (["--framework", "moco"], "there is no recipe 'moco'. There are: simo, mocov1"),
-        (["--alpha", "-1"], "--alpha=-1.0; it must be a finite number greater than 0"),
+        (
+            ["--alpha", "-1"],
+            "--alpha=-1.0; it is the number of negatives imitated and must be greater",
+        ),
     ],
 )
 def test_bad_input_is_refused_with_code_2_and_a_line(options, message, capsys):

@@ -88,7 +88,7 @@ def test_an_unknown_setting_is_answered_with_the_nearest(capsys):
     assert "--objective.alpha" in capsys.readouterr().err
 
 
-def report(step, diagnostics=None):
+def report(step, diagnostics=None, looked_at=0):
     return StepReport(
         step=step,
         total_steps=36_000,
@@ -97,6 +97,7 @@ def report(step, diagnostics=None):
         images_per_second=1000.0,
         seconds_left=1.0,
         diagnostics=diagnostics,
+        looked_at=looked_at,
     )
 
 
@@ -122,13 +123,24 @@ def test_a_log_file_gets_about_sixty_lines():
     assert "36000/36000" in stream.getvalue()
 
 
+def test_a_log_file_says_of_which_step_an_earlier_reading_is():
+    seen, stream = SimpleNamespace(information=1.234, information_kind="bound"), io.StringIO()
+    lines = LogLines(stream)
+    lines.show(report(600, seen, looked_at=600))
+    lines.show(report(1200, seen, looked_at=600))
+    now, later = stream.getvalue().splitlines()
+    assert "f̂ 1.23 (bound)," in now
+    assert "f̂ 1.23 (bound of step 600)," in later
+
+
 @pytest.mark.slow
 def test_a_training_leaves_a_run_that_its_recipe_file_repeats(tmp_path):
     first = eqco("train", *QUICK, "--out", tmp_path / "a", "--negatives.count", 5)
     assert first.returncode == 0, first.stderr
-    assert "groceries: 675 images; simo, light at 32 pixels" in first.stdout
+    assert "groceries: 675 images (" in first.stdout
+    assert "as test are left out); simo, light at 32 pixels" in first.stdout
     assert "N = 64, K = 5, α = 256, τ = 0.2, learning rate 0.015; 1 epoch × 10" in first.stdout
-    assert "10 steps are too few to learn much: raise --training.epochs to 20" in first.stdout
+    assert "little is learned in 10 steps: raise --training.epochs to 20" in first.stdout
     assert "kNN accuracy (k = 20) on test" in first.stdout
     assert "chance, the most frequent class: 10.3 %" in first.stdout
     assert "images/s" in first.stdout

@@ -94,7 +94,7 @@ def test_without_pycocotools_no_process_is_started(squares, capsys, monkeypatch)
     monkeypatch.setitem(sys.modules, "pycocotools.cocoeval", None)
     monkeypatch.setattr("eqco.cli.transfer.launch", lambda *words, **how: pytest.fail("started"))
     assert main(["transfer", "detection", "random", squares, "--processes", "2"]) == 2
-    assert 'pip install "eqco[detection]"' in capsys.readouterr().err
+    assert 'pip install ".[detection]"' in capsys.readouterr().err
 
 
 def test_a_job_that_is_started_again_goes_on_and_another_is_refused(squares, capsys, monkeypatch):

@@ -38,6 +38,8 @@ class Beginning:
     recipe: Recipe
     data: str
     images: int
+    set_aside: dict[str, int]
+    """Images of the other splits, which are not trained on."""
     num_negatives: int
     """K, that each query meets."""
     learning_rate: float
@@ -162,6 +164,9 @@ def beginning(recipe: Recipe, source: Source, parts: Parts, step: int) -> Beginn
         recipe=recipe,
         data=source.name,
         images=len(parts.loader.steps.split),
+        set_aside={
+            name: len(split) for name, split in source.splits.items() if name in ("val", "test")
+        },
         num_negatives=num_negatives(recipe),
         learning_rate=scaled_rate(recipe),
         steps_per_epoch=parts.loader.steps_per_epoch,

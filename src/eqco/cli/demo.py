@@ -26,7 +26,7 @@ def run(*, out: Path = Path("demo"), profile: str = "desk") -> None:
 
     Args:
         out: folder for plots, tables and the trained encoder.
-        profile: desk (about five minutes on two cores) or smoke (seconds, to see that it runs).
+        profile: desk (a few minutes on two cores) or smoke (seconds, to see that it runs).
 
     Examples:
         eqco demo

@@ -10,7 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from eqco.assembly.runs import Beginning
 from eqco.training.loop import StepReport
 
-__all__ = ["heading", "probe_words", "training_display"]
+__all__ = ["counted", "heading", "probe_words", "training_display"]
 
 LINES = 60  # about as many lines of a log file tell of a whole training
 WIDE = 100  # columns of a terminal with room for a bar beside the words
@@ -30,10 +30,10 @@ def heading(about: Beginning, place: str) -> list[str]:
     ]
     epochs = recipe.training.epochs
     passes = "1 epoch" if epochs == 1 else f"{epochs} epochs"
-    length = f"{passes} × {about.steps_per_epoch} steps = {total} steps"
+    length = f"{passes} × {counted(about.steps_per_epoch)} = {counted(total)}"
     network = f"{recipe.method}, {recipe.encoder.backbone} at {recipe.data.image_size} pixels"
     lines = [
-        f"{about.data}: {about.images:,} images; {network}; to {place}",
+        f"{about.data}: {images_of(about)}; {network}; to {place}",
         f"{', '.join(numbers)}; {length}",
     ]
     if 0 < about.step < total:
@@ -41,9 +41,24 @@ def heading(about: Beginning, place: str) -> list[str]:
     if about.step == 0 and total < FEW_STEPS:
         enough = -(-FEW_STEPS // about.steps_per_epoch)
         lines.append(
-            f"{total} steps are too few to learn much: raise --training.epochs to {enough} or more"
+            f"little is learned in {counted(total)}: raise --training.epochs to {enough} or more"
         )
     return lines
+
+
+def images_of(about: Beginning) -> str:
+    """The images trained on, and those that are set aside for tests."""
+    others = " and ".join(f"{count:,} as {name}" for name, count in about.set_aside.items())
+    return f"{about.images:,} images" + (f" ({others} are left out)" if others else "")
+
+
+def counted(steps: int) -> str:
+    """A number of steps.
+
+    >>> counted(1), counted(20)
+    ('1 step', '20 steps')
+    """
+    return f"{steps} step{'s' * (steps != 1)}"
 
 
 def probe_words(name: str, value: float, chance: float | None) -> str:
@@ -99,15 +114,17 @@ class LogLines:
         if part > self.printed:
             self.printed = part
             left = f"{report.seconds_left:.0f} s left"
-            print(f"{report.step}/{total} {summary(report)}, {left}", file=self.stream, flush=True)
+            words = summary(report, dated=True)
+            print(f"{report.step}/{total} {words}, {left}", file=self.stream, flush=True)
 
 
-def summary(report: StepReport) -> str:
-    """Loss, f̂ with what it is worth, learning rate and speed."""
+def summary(report: StepReport, *, dated: bool = False) -> str:
+    """Loss, f̂ with what it is worth and, if `dated`, its step, learning rate and speed."""
     parts = [f"loss {report.loss:.3f}"]
     if report.diagnostics is not None:
-        seen = report.diagnostics
-        parts.append(f"f̂ {seen.information:.2f} ({seen.information_kind})")
+        seen, at = report.diagnostics, report.looked_at
+        earlier = f" of step {at}" if dated and at != report.step else ""
+        parts.append(f"f̂ {seen.information:.2f} ({seen.information_kind}{earlier})")
     parts.append(f"lr {report.learning_rate:.4g}")
     parts.append(f"{report.images_per_second:.0f} images/s")
     return ", ".join(parts)

@@ -30,14 +30,14 @@ COMMANDS: dict[str, str] = {
     "views": "draw images beside their augmented views, to look at before training",
     "export": "write an encoder for torchvision, timm, ONNX, safetensors or MoCo's scripts",
     "embed": "turn a folder of images into vectors, with any weights",
-    "demo": "see the rule at work: loss, information and gradient against K, in a minute",
+    "demo": "see the rule at work: loss, information and gradient against K, in a few minutes",
     "lab": "estimate information between Gaussians; each value says if it is a guaranteed bound",
     "eval": "test an encoder by kNN, probe or linear protocol, beside pixels and random weights",
     "reproduce": "regenerate a figure, table or study of the paper, with its number beside ours",
     "report": "all records as one page to look at: charts, tables, the rule to try",
 }
 
-# What `pip install "eqco[train]"` brings; a missing one is answered with that line.
+# What `pip install ".[train]"` brings; a missing one is answered with that line.
 TRAIN_PACKAGES = {
     "tyro",
     "rich",

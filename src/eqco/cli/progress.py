@@ -1,5 +1,6 @@
-"""A progress bar in a terminal, and nothing where there is none."""
+"""A progress bar in a terminal, and a line now and then in a log file."""
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -9,11 +10,36 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 __all__ = ["progress_bar"]
 
 
+EVERY = 60.0  # seconds between two lines of a log file
+
+
+class LogLines:
+    """A line every minute: work that takes less leaves none."""
+
+    def __init__(self, console: Console, title: str, total: int):
+        self.console, self.title, self.total = console, title, total
+        self.done = 0
+        self.begun = self.told = time.monotonic()
+
+    def advance(self, count: int) -> None:
+        """Count the units, and tell of them if it is time."""
+        self.done += count
+        now = time.monotonic()
+        if now - self.told >= EVERY:
+            self.told = now
+            share, minutes = self.done / self.total, (now - self.begun) / 60
+            line = f"{self.title}: {share:.0%} after {minutes:.0f} min"
+            self.console.print(line, markup=False, highlight=False)
+
+
 @contextmanager
 def progress_bar(console: Console, title: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Gives a function to call with the units done; silent if `console` is not a terminal."""
-    if not console.is_terminal or total == 0:
+    """Gives a function to call with the units done."""
+    if total == 0:
         yield lambda count: None
+        return
+    if not console.is_terminal:
+        yield LogLines(console, title, total).advance
         return
     bar = Progress(
         TextColumn("{task.description}"),

@@ -7,8 +7,9 @@ from rich.console import Console
 from eqco.experiments.catalog import EXPERIMENTS
 from eqco.experiments.experiment import recorded
 from eqco.report.benchmarks import BENCHMARKS, newest_benchmark
-from eqco.report.page import write_page
+from eqco.report.page import is_page, write_page
 from eqco.runtime.errors import InputError
+from eqco.runtime.whole_files import refuse_unwritable
 
 
 def run(*, results: Path = Path("results"), out: Path = Path("report.html")) -> None:
@@ -18,7 +19,7 @@ def run(*, results: Path = Path("results"), out: Path = Path("report.html")) -> 
 
     Args:
         results: folder of the records.
-        out: the page to write.
+        out: the page to write; an earlier page is replaced, another file is not.
 
     Examples:
         eqco report
@@ -29,6 +30,7 @@ def run(*, results: Path = Path("results"), out: Path = Path("report.html")) -> 
             f"--results {results} is not a folder. Name the folder of the records, or make some: "
             f"eqco reproduce tab5 --profile smoke."
         )
+    refuse_foreign(out)
     console = Console()
     if not has_records(results):
         console.print(
@@ -40,6 +42,13 @@ def run(*, results: Path = Path("results"), out: Path = Path("report.html")) -> 
     written = write_page(results, out)
     size = written.stat().st_size / 1e3
     console.print(f"written: {written} ({size:.0f} kB); open it in a browser", markup=False)
+
+
+def refuse_foreign(out: Path) -> None:
+    """A page of ours is made anew; any other file is not written over, nor what cannot be."""
+    if out.exists() and not (out.is_file() and is_page(out)):
+        raise InputError(f"--out {out} exists and is no page of eqco report. Choose another name.")
+    refuse_unwritable(out)
 
 
 def has_records(results: Path) -> bool:

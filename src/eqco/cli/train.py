@@ -13,7 +13,7 @@ import tyro
 
 from eqco.assembly import check_processes, resume, train
 from eqco.assembly.runs import Beginning
-from eqco.cli.display import heading, probe_words, training_display
+from eqco.cli.display import counted, heading, probe_words, training_display
 from eqco.cli.launch import launch
 from eqco.recipes import RECIPES, Recipe, named_recipe, read_recipe, recipe_from_dict
 from eqco.runtime import processes
@@ -131,6 +131,7 @@ def run(options: Options) -> None:
         )
     if options.processes != 1:
         check_processes(recipe, options.processes)
+        processes.check_timeout(options.timeout)
         given = without(options.arguments, ("--processes", "--restarts"))
         launch(["train", *given], count=options.processes, restarts=options.restarts)
         return
@@ -139,7 +140,7 @@ def run(options: Options) -> None:
         checkpoint = place
         if speaks:
             print(f"started again after a process was lost: going on from {place}")
-    elif checkpoint is not None and speaks:
+    elif checkpoint is not None and speaks and not RunDirectory(place).result.exists():
         say_what_differs(place)
     begun: list[Beginning] = []
 
@@ -213,8 +214,9 @@ def conclude(outcome: Outcome, begun: Beginning, place: Path, speaks: bool) -> N
     if not speaks:
         return
     if begun.step == outcome.step:
-        print(f"{place} was finished already, after {outcome.step} steps; nothing was trained")
+        steps = counted(outcome.step)
+        print(f"{place} was finished already, after {steps}; nothing was trained")
     else:
-        print(f"trained for {outcome.step} steps: {place}")
+        print(f"trained for {counted(outcome.step)}: {place}")
     for name, value in outcome.probe.items():
         print(f"  {probe_words(name, value, begun.chance)}")

@@ -169,6 +169,7 @@ def run(options: Options) -> None:
     check(options)
     require_pycocotools()  # also before other processes are started
     if options.processes != 1:
+        processes.check_timeout(options.timeout)
         given = without(options.arguments, ("--processes", "--restarts"))
         launch(["transfer", *given], count=options.processes, restarts=options.restarts)
         return

@@ -113,7 +113,8 @@ def several(unreadable: Sequence[UnreadableImageError], folder: Path) -> Unreada
     first = unreadable[0]
     if len(unreadable) == 1:
         return first
-    others = f"{first.reason} (and {len(unreadable) - 1} more files of {folder}, see eqco data)"
+    more = len(unreadable) - 1
+    others = f"{first.reason} (and {more} more file{'s' * (more > 1)} of {folder}, see eqco data)"
     return UnreadableImageError(first.name, others)
 
 

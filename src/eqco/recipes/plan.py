@@ -108,8 +108,7 @@ def plan(
     plain = alpha is None
     alpha = float(count) if alpha is None else alpha
     decoupled = alpha == math.inf
-    if not decoupled:
-        require_positive("--alpha", alpha)
+    require_alpha(alpha)
 
     both_views = recipe.method == "simclr"
     pool = count if offered is None else (2 if both_views else 1) * n
@@ -225,6 +224,15 @@ def chosen_negatives(
             f"(--framework mocov2)."
         )
     return count
+
+
+def require_alpha(alpha: float) -> None:
+    """Refuse what no number of negatives can be."""
+    if not alpha > 0:
+        raise InputError(
+            f"--alpha={alpha}; it is the number of negatives imitated and must be greater than 0, "
+            f"or inf for the decoupled loss."
+        )
 
 
 def warnings_on_alpha(

@@ -114,9 +114,8 @@ def write_evaluation(found: Evaluation, out: Path, settings: dict[str, Any]) -> 
         "hardware": hardware(),
     }
     file, confusions, map_file, gallery = evaluation_files(out, found.protocol)
-    write_json(file, result)
     where = f"{asked.name} on {found.data} ({found.test.name})"
-    written = [file, draw_confusion(table, classes, confusions, where)]
+    written = [draw_confusion(table, classes, confusions, where)]
     if len(found.test_features.values) >= MIN_IMAGES:
         placed = feature_map(found.test_features)
         written.append(draw_map(placed, classes, map_file, where))
@@ -125,7 +124,8 @@ def write_evaluation(found: Evaluation, out: Path, settings: dict[str, Any]) -> 
     pairs = (found.test, found.test_features), (found.train, found.train_features)
     title = f"{where}: a test image, then its nearest train images (green: of its class)"
     written.append(draw_gallery(*pairs, gallery, title=title))
-    return written
+    write_json(file, result)  # last: where it stands, all stands
+    return [file, *written]
 
 
 def row_values(row: Row) -> dict[str, Any]:

@@ -28,12 +28,14 @@ from eqco.report.standing import duration
 from eqco.report.table_charts import Measured, charts_of_cells
 from eqco.report.tables import largest_difference, subtracts
 from eqco.runtime.records import Record
+from eqco.runtime.whole_files import whole_file
 
-__all__ = ["write_page"]
+__all__ = ["is_page", "write_page"]
 
 SPOKEN_FOR = ("tab5", "fig4", "study-small-batch", "fig3", "cifar10-simo", "demo")
 PAPER_EXHIBITS = 13  # Figures 1 to 4 and Tables 1 to 9
 SMOKE = "smoke"
+GENERATOR = '<meta name="generator" content="eqco report">'  # in assets/page.html
 # whose printed numbers stand beside ours, where not only its own
 SOURCES = {"fig3": ("fig3", "tab4"), "tab2": ("tab2", "fig3")}
 
@@ -70,9 +72,15 @@ def plain_exhibit(experiment: Experiment) -> Exhibit:
 
 def write_page(results: Path, out: Path) -> Path:
     """Write the page of all records below `results`; returns its path."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(page(results, out.parent), encoding="utf-8")
+    with whole_file(out) as partial:
+        partial.write_text(page(results, out.parent), encoding="utf-8")
     return out
+
+
+def is_page(path: Path) -> bool:
+    """Whether a file is a page that `write_page` wrote."""
+    with open(path, "rb") as file:
+        return GENERATOR.encode() in file.read(2000)
 
 
 def page(results: Path, folder: Path) -> str:

@@ -35,7 +35,8 @@ def print_standings(console: Console, experiments: Mapping[str, Experiment], res
     console.print(
         "\nRuns with a record / all runs, and processor time for the others on this machine: from "
         "the records of others like them, or ~ from a short timing. Trainings that experiments "
-        "share are counted in each, and done once.",
+        "share are counted in each, and done once. Profile embedded (on the embedded photos, "
+        "where CIFAR-10 is not at hand) is not listed.",
         markup=False,
     )
 

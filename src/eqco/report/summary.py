@@ -34,7 +34,7 @@ def write_summary(
     if farthest is not None:
         notes.append(
             "Ours ± half the spread over seeds (paper's, difference). "
-            f"Largest difference: {farthest:.2f}."
+            f"Largest difference to the paper: {farthest:.2f}."
         )
     console.print(notes[0], style="bold", markup=False)
     print_table(console, header, lines)

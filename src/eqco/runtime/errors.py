@@ -17,5 +17,5 @@ class MissingExtraError(ImportError):
     def __init__(self, missing: str, extra: str):
         super().__init__(
             f"this needs the package {missing!r}, which is not installed. "
-            f'Install it with: pip install "eqco[{extra}]"'
+            f'Install it from the folder of eqco: pip install ".[{extra}]"'
         )

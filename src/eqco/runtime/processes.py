@@ -96,8 +96,7 @@ def joined(device: torch.device | str, *, timeout: float = 600.0) -> Iterator[to
     if dist.is_initialized() or not launched():
         yield device
         return
-    if not timeout > 0:
-        raise InputError(f"--timeout {timeout}; it must be greater than 0 seconds.")
+    check_timeout(timeout)
     store, number, count = meet(device, timedelta(seconds=timeout))
     begun = time.monotonic()
     try:
@@ -116,6 +115,12 @@ def joined(device: torch.device | str, *, timeout: float = 600.0) -> Iterator[to
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()
+
+
+def check_timeout(timeout: float) -> None:
+    """Refuse to wait for no time at all."""
+    if not timeout > 0:
+        raise InputError(f"--timeout {timeout}; it must be greater than 0 seconds.")
 
 
 def own_device(device: torch.device | str) -> torch.device:

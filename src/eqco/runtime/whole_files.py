@@ -47,8 +47,10 @@ def refuse_unwritable(path: Path, *, option: str = "--out") -> None:
 
 
 def unwritable(path: Path, error: OSError, remedy: str) -> InputError:
-    """The error of a full disk, or of a folder that must not be written."""
-    return InputError(
-        f"{path} cannot be written ({error.strerror or error}). Free space there or make it "
-        f"writable, {remedy}"
-    )
+    """The error of a full disk, of a folder that must not be written, or of none."""
+    first = "Free space there or make it writable"
+    if isinstance(error, FileExistsError | NotADirectoryError):
+        first = "Move away the file that stands where a folder is needed"
+    elif isinstance(error, FileNotFoundError):
+        first = "Make its folder"
+    return InputError(f"{path} cannot be written ({error.strerror or error}). {first}, {remedy}")

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 import torch
@@ -83,7 +83,9 @@ class StepReport:
     learning_rate: float
     images_per_second: float
     seconds_left: float
-    diagnostics: Diagnostics | None
+    diagnostics: Diagnostics | None = None
+    looked_at: int = 0
+    """The step that the diagnostics are of."""
     messages: tuple[str, ...] = ()
 
 
@@ -129,7 +131,7 @@ def run_training(
         warm_up(parts, on_device(loader.batch(loader.steps_per_epoch - 1), parts))
     journal = Journal(run, start)
     diagnostics, worth, clock = None, {}, Clock(start, rhythm.total_steps, loader.steps.num_queries)
-    step = start
+    step = looked_at = start
     with stop_on_signals() as wish:
         for views in loader.iterate(start, rhythm.total_steps):
             rate = parts.learning_rate(step)
@@ -146,7 +148,7 @@ def run_training(
             messages: list[str] = []
             looked = step % rhythm.diagnose_every == 0
             if looked:
-                objective = parts.objective
+                looked_at, objective = step, parts.objective
                 diagnostics = diagnose(
                     of_all_processes(output.contrasts),
                     temperature=objective.temperature,
@@ -162,7 +164,12 @@ def run_training(
                     line = {**asdict(diagnostics), **line}
                 if messages:
                     line["alarms"] = messages
-                report = clock.report(step, value, rate, diagnostics, messages)
+                report = replace(
+                    clock.report(step, value, rate),
+                    diagnostics=diagnostics,
+                    looked_at=looked_at,
+                    messages=tuple(messages),
+                )
                 journal.write(step, line, speed=report.images_per_second)
                 show(report)
             if due(step, rhythm.probe_every) and parts.probe and step < rhythm.total_steps:
@@ -356,15 +363,8 @@ class Clock:
         self.begun = self.seen_at = time.perf_counter()
         self.start = self.seen = start
 
-    def report(
-        self,
-        step: int,
-        loss: float,
-        rate: float,
-        diagnostics: Diagnostics | None,
-        messages: list[str],
-    ) -> StepReport:
-        """What the display shows now."""
+    def report(self, step: int, loss: float, rate: float) -> StepReport:
+        """What the display shows of every step."""
         now = time.perf_counter()
         speed = (step - self.seen) * self.num_queries / max(now - self.seen_at, 1e-9)
         pace = (now - self.begun) / max(step - self.start, 1)
@@ -376,6 +376,4 @@ class Clock:
             learning_rate=rate,
             images_per_second=speed,
             seconds_left=pace * (self.total_steps - step),
-            diagnostics=diagnostics,
-            messages=tuple(messages),
         )

@@ -98,7 +98,7 @@ def fine_tune(
             if step % parts.log_every == 0 or step == total:
                 value = require_finite(step, mean(loss), saved(run))
                 line = {name: mean(each) for name, each in losses.items()}
-                report = clock.report(step, value, rate, None, [])
+                report = clock.report(step, value, rate)
                 line = {"loss": value, **line, "learning_rate": rate}
                 journal.write(step, line, speed=report.images_per_second)
                 show(report)
