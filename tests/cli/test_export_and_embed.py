@@ -84,7 +84,10 @@ def test_embed_writes_vectors_of_any_weights(weights, tmp_path, capsys):
     [
         (["mine.pth", "nowhere"], "there is no folder nowhere"),
         (["no", "nowhere", "--out", "/proc/a.npz"], "eqco: /proc/a.npz cannot be written"),
-        (["mine.pth", "groceries", "--device", "toaster"], "--device toaster cannot be used here"),
+        (
+            ["mine.pth", "groceries", "--device", "toaster"],
+            "--device toaster is no device; choose cpu",
+        ),
         (["mine.pth", "groceries", "--batch-size", "0"], "batch_size=0"),
         (["mine.pth", "groceries", "--out", "a.csv"], "written as .npz"),
     ],

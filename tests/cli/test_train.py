@@ -68,7 +68,7 @@ def test_recipes_are_listed_and_shown(columns, capsys, monkeypatch):
             "new run: eqco train DATA --recipe … --out OTHER",
         ),
         (["--device", "cuda:7"], "--device cuda:7 cannot be used here"),
-        (["--device", "toaster"], "--device toaster cannot be used here"),
+        (["--device", "toaster"], "--device toaster is no device; choose cpu"),
         (["--recipe", "mocov1", "--training.epochs", "5"], "optimiser.drops=(12, 16); they must"),
         (["--out", "a-file"], "a-file cannot be written (File exists)"),
     ],

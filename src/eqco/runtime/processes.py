@@ -123,13 +123,17 @@ def check_timeout(timeout: float) -> None:
         raise InputError(f"--timeout {timeout}; it must be greater than 0 seconds.")
 
 
+def known_device(device: torch.device | str) -> torch.device:
+    """The device of that name; a name that is none is refused."""
+    try:
+        return torch.device(device)
+    except RuntimeError as error:
+        raise InputError(f"--device {device} is no device; choose cpu, cuda or mps.") from error
+
+
 def own_device(device: torch.device | str) -> torch.device:
     """The device of this process: of several GPUs its own."""
-    try:
-        device = torch.device(device)
-    except RuntimeError as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(f"--device {device} cannot be used here: {reason}") from error
+    device = known_device(device)
     if device.type != "cuda" or not launched():
         return device
     number, there = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
