@@ -19,8 +19,8 @@ def grid(scale: Scale, lengths: list[int], decays: list[float], alpha: float) ->
             column=f"{scale.shortened(epochs)} epochs",
             recipe=simo(scale, count=None, alpha=alpha, epochs=epochs, ema_decay=decay),
         )
+        for epochs in lengths  # the short ones are done first
         for decay in decays
-        for epochs in lengths
     ]
 
 
