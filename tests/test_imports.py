@@ -129,8 +129,8 @@ def test_importing_the_package_does_not_even_load_torch():
 def test_every_public_name_resolves_and_no_other_does():
     import eqco
 
-    for name in eqco.__all__:
+    for name in eqco._HOMES:
         assert getattr(eqco, name) is not None
-    assert set(eqco.__all__) <= set(dir(eqco))
+    assert set(eqco.__all__) < set(eqco._HOMES) <= set(dir(eqco))
     with pytest.raises(AttributeError, match="no attribute 'equo'"):
         _ = eqco.equo

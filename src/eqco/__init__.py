@@ -73,9 +73,11 @@ def __getattr__(name: str) -> Any:
     try:
         home = importlib.import_module(_HOMES[name])
     except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("eqco"):
+            raise
         from eqco.runtime.errors import MissingExtraError
 
-        raise MissingExtraError(error.name or str(error), "train") from error
+        raise MissingExtraError(error.name, "train") from error
     value = getattr(home, name)
     globals()[name] = value
     return value

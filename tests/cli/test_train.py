@@ -138,7 +138,7 @@ def test_a_training_leaves_a_run_that_its_recipe_file_repeats(tmp_path):
     first = eqco("train", *QUICK, "--out", tmp_path / "a", "--negatives.count", 5)
     assert first.returncode == 0, first.stderr
     assert "groceries: 675 images (" in first.stdout
-    assert "as test are left out); simo, light at 32 pixels" in first.stdout
+    assert "as test); simo, light at 32 pixels" in first.stdout
     assert "N = 64, K = 5, α = 256, τ = 0.2, learning rate 0.015; 1 epoch × 10" in first.stdout
     assert "little is learned in 10 steps: raise --training.epochs to 20" in first.stdout
     assert "kNN accuracy (k = 20) on test" in first.stdout

@@ -111,6 +111,8 @@ def test_the_loss_on_two_views_speaks_of_its_own_arguments():
 def test_large_but_finite_values_are_not_mistaken_for_infinity():
     huge = torch.full((4, 8), 3e38)
     assert torch.isfinite(eqco.contrastive_loss(torch.ones(4, 8), torch.ones(4, 8), huge * 1e-20))
+    many = torch.full((64, 8), 3e18)  # the squares of all together overflow, those of a row do not
+    assert torch.isfinite(eqco.contrastive_loss(torch.ones(4, 8), torch.ones(4, 8), many))
     half = torch.full((4, 8), 6e4, dtype=torch.float16)
     assert torch.isfinite(eqco.contrastive_loss(half, half, half))
 
@@ -121,8 +123,13 @@ def test_finite_values_with_no_finite_answer_are_refused():
         eqco.contrastive_loss(first * 1e20, second)
     doubles = eqco.contrastive_loss(first.double() * 1e20, second)
     assert_close(doubles, eqco.contrastive_loss(first.double(), second))
+    mixed = eqco.contrastive_loss(first * 1e20, second.double())
+    assert_close(mixed, eqco.contrastive_loss(first, second.double()), rtol=1e-6, atol=0)
     with pytest.raises(InputError, match=r"loss of 4 queries of 4 is not finite.*dot similarities"):
         eqco.contrastive_loss(first * 1e25, second * 1e25, similarity="dot")
+    learning = torch.nn.Parameter(torch.tensor(1e-39))
+    with pytest.raises(InputError, match=r"cosine similarities and margin=1e\+38.*or give float64"):
+        eqco.contrastive_loss(first, second, temperature=learning, margin=1e38)
 
 
 def test_the_look_for_nan_can_be_left_out():
@@ -131,6 +138,8 @@ def test_the_look_for_nan_can_be_left_out():
 
 
 def test_tensors_on_another_device_are_refused():
+    with pytest.raises(InputError, match="second are on meta but first on cpu"):
+        eqco.NTXentLoss()(PAIR[0], PAIR[1].to("meta"))
     with pytest.raises(InputError, match="negatives are on meta but queries on cpu"):
         eqco.contrastive_loss(*PAIR, torch.ones(5, 8, device="meta"))
 

@@ -190,10 +190,18 @@ def test_one_process_need_not_number_its_queries():
     assert torch.equal(drawn.columns, told.columns)
 
 
-def test_a_queue_refuses_the_state_of_a_larger_one_and_stays_as_it_was():
+@pytest.mark.parametrize("count", [2, 8])
+def test_a_queue_refuses_the_state_of_a_larger_one_and_stays_as_it_was(count):
     large, small = eqco.KeyQueue(8, 2), eqco.KeyQueue(4, 2)
-    large.remember(torch.ones(8, 2))
+    large.remember(torch.ones(count, 2))
     small.remember(torch.zeros(3, 2))
-    with pytest.raises(InputError, match="held 8 keys, and this one has room for 4"):
+    with pytest.raises(InputError, match="a queue of capacity=8, and this one has capacity=4"):
         small.load_state_dict(large.state_dict())
     assert small.negatives().num_negatives == 3
+    assert small.cursor == 3
+
+
+def test_exclusions_are_of_the_queries_that_draw():
+    pool = eqco.in_batch_negatives(torch.ones(8, 4), index=torch.tensor([0, 1], dtype=torch.int32))
+    with pytest.raises(InputError, match="excludes keys for 2 queries, but 8 draw from it"):
+        eqco.sampled_negatives(pool, 3, seed=0, step=0, num_queries=8)

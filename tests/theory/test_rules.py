@@ -67,3 +67,9 @@ def test_the_rate_is_linear_in_queries_or_their_root(base, n, factor):
 def test_what_cannot_be_is_refused_by_name(call, message):
     with pytest.raises(InputError, match=message):
         call()
+
+
+@pytest.mark.parametrize("margin", [709.7, 1e308])
+def test_a_margin_that_imitates_more_than_a_number_holds_is_refused(margin):
+    with pytest.raises(InputError, match="more negatives than a number can hold"):
+        effective_alpha(margin, 65536, 1.0)

@@ -39,7 +39,7 @@ class Beginning:
     data: str
     images: int
     set_aside: dict[str, int]
-    """Images of the other splits, which are not trained on."""
+    """Images of val and test, which are not trained on."""
     num_negatives: int
     """K, that each query meets."""
     learning_rate: float

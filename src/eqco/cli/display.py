@@ -49,7 +49,7 @@ def heading(about: Beginning, place: str) -> list[str]:
 def images_of(about: Beginning) -> str:
     """The images trained on, and those that are set aside for tests."""
     others = " and ".join(f"{count:,} as {name}" for name, count in about.set_aside.items())
-    return f"{about.images:,} images" + (f" ({others} are left out)" if others else "")
+    return f"{about.images:,} images" + (f" (not trained on: {others})" if others else "")
 
 
 def counted(steps: int) -> str:

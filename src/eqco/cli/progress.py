@@ -13,7 +13,7 @@ __all__ = ["progress_bar"]
 EVERY = 60.0  # seconds between two lines of a log file
 
 
-class LogLines:
+class MinuteLines:
     """A line every minute: work that takes less leaves none."""
 
     def __init__(self, console: Console, title: str, total: int):
@@ -39,7 +39,7 @@ def progress_bar(console: Console, title: str, total: int) -> Iterator[Callable[
         yield lambda count: None
         return
     if not console.is_terminal:
-        yield LogLines(console, title, total).advance
+        yield MinuteLines(console, title, total).advance
         return
     bar = Progress(
         TextColumn("{task.description}"),

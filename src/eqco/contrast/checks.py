@@ -7,10 +7,12 @@ import torch
 from torch import Tensor
 
 from eqco.contrast.negatives import Negatives
+from eqco.contrast.streaming import precision
 from eqco.runtime.errors import InputError
 
 __all__ = [
     "NonFiniteValuesError",
+    "check_device",
     "check_embeddings",
     "check_finite_loss",
     "check_finite_values",
@@ -23,7 +25,9 @@ __all__ = [
 
 
 class NonFiniteValuesError(InputError):
-    """Embeddings hold NaN or infinity; says in which argument and how many."""
+    """Embeddings hold NaN or infinity or are too long to measure, or the loss is not finite; says
+    in which argument and how many.
+    """
 
 
 def check_setting(
@@ -163,10 +167,9 @@ def check_finite_values(
     """Refuse NaN, infinity and vectors too long to measure, saying in which argument and how many;
     and a temperature ≤ 0.
     """
+    kind = precision(*named.values())  # that the loss is computed in
     for name, tensor in named.items():
         # the length of all is cheap, and finite unless a value is not, or squares overflow
-        half = tensor.dtype in (torch.float16, torch.bfloat16)
-        kind = torch.float32 if half else None
         if math.isfinite(torch.linalg.vector_norm(tensor.detach(), dtype=kind).item()):
             continue
         nan, infinite = int(torch.isnan(tensor).sum()), int(torch.isinf(tensor).sum())
@@ -181,24 +184,30 @@ def check_finite_values(
         if too_long and similarity == "cosine":
             raise NonFiniteValuesError(
                 f"{name} holds {too_long} vectors of {lengths.numel()} that are too long for "
-                f"{lengths.dtype} to measure (1.8e19 in float32). Look for a diverged encoder, or "
-                f"give float64."
+                f"{kind} to measure (1.8e19 in float32). Look for a diverged encoder, or give "
+                f"float64."
             )
     if isinstance(temperature, Tensor):
         check_setting(float(temperature.detach()), None, None, "cosine", "mean")
 
 
-def check_finite_loss(loss: Tensor, similarity: str, temperature: float | Tensor) -> None:
+def check_finite_loss(
+    loss: Tensor, similarity: str, temperature: float | Tensor, margin: float | None
+) -> None:
     """Refuse a loss that is not finite although what it was made of is."""
     loss = loss.detach()
     if math.isfinite(loss.sum().item()):  # so is every term
         return
     bad = int((~torch.isfinite(loss)).sum())
+    if isinstance(temperature, Tensor):
+        temperature = float(temperature.detach())
+    handmade = "" if margin is None else f" and margin={margin:g}"
+    cosine = "" if similarity == "cosine" else "use similarity='cosine', "
     if bad:
         raise NonFiniteValuesError(
             f"the loss of {bad} queries of {len(loss)} is not finite, though their vectors are: "
-            f"{similarity} similarities over temperature={float(temperature):g} are too large for "
-            f"{loss.dtype}. Raise the temperature, use similarity='cosine', or give float64."
+            f"{similarity} similarities{handmade} over temperature={temperature:g} are too large "
+            f"for {loss.dtype}. Raise the temperature, {cosine}or give float64."
         )
 
 
@@ -226,9 +235,9 @@ def no_tensor(given: object) -> str:
     return f"a {kind}; pass a torch tensor (torch.as_tensor makes one)."
 
 
-def check_device(name: str, tensor: Tensor, queries: Tensor) -> None:
-    """Refuse tensors that live on another device than the queries."""
-    if tensor.device != queries.device:
+def check_device(name: str, tensor: Tensor, other: Tensor, others: str = "queries") -> None:
+    """Refuse tensors that live on another device than the queries, or than `others`."""
+    if tensor.device != other.device:
         raise InputError(
-            f"{name} are on {tensor.device} but queries on {queries.device}; move them together."
+            f"{name} are on {tensor.device} but {others} on {other.device}; move them together."
         )

@@ -41,16 +41,17 @@ def in_batch_negatives(*views: Tensor, index: Tensor | None = None) -> Negatives
         )
     if index is None:
         index = torch.arange(num_instances, device=views[0].device)
-    require_index(index)
+    index = row_numbers(index)
     starts = num_instances * torch.arange(len(views), device=index.device)
     keys = views[0] if len(views) == 1 else torch.cat(views)
     return Negatives(keys, excluded=index[:, None] + starts)
 
 
-def require_index(index: Tensor) -> None:
-    """Refuse what does not number queries."""
-    if not isinstance(index, Tensor) or index.dim() != 1 or index.dtype != torch.int64:
+def row_numbers(index: Tensor) -> Tensor:
+    """The places of queries as int64; what does not number them is refused."""
+    if not isinstance(index, Tensor) or index.dim() != 1 or index.is_floating_point():
         raise InputError(
-            f"index={index!r}; it must be a tensor (n,) of type torch.int64: the place of each "
-            f"query in the batch over all processes, such as torch.arange(n)."
+            f"index={index!r}; it must be a tensor (n,) of whole numbers: the place of each query "
+            f"in the batch over all processes, such as torch.arange(n)."
         )
+    return index.long()

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from eqco.contrast.checks import (
+    check_device,
     check_embeddings,
     check_finite_loss,
     check_finite_values,
@@ -94,7 +95,9 @@ def contrastive_loss(
     num_negatives = check_pool(queries, negatives)
     if looks:
         keys = negatives.keys if isinstance(negatives, Negatives) else negatives
-        named = {"queries": queries, "positives": positives, "negatives": keys}
+        named = {"queries": queries, "positives": positives}
+        if keys is not positives:
+            named["negatives"] = keys
         check_finite_values(named, temperature, similarity)
 
     if isinstance(temperature, Tensor):
@@ -112,7 +115,7 @@ def contrastive_loss(
         unit=similarity == "cosine",
     )
     if looks:
-        check_finite_loss(loss, similarity, temperature)
+        check_finite_loss(loss, similarity, temperature, margin)
     if reduction == "none":
         return loss
     return loss.mean() if reduction == "mean" else loss.sum()
@@ -200,7 +203,7 @@ class EqCoLoss(nn.Module):
     def __init__(
         self,
         *,
-        temperature: float | Tensor = 0.2,
+        temperature: float | nn.Parameter = 0.2,
         alpha: float | None = None,
         margin: float | None = None,
         similarity: Similarity = "cosine",
@@ -267,6 +270,7 @@ class NTXentLoss(EqCoLoss):
                 f"both must be (N, D), row n of each from the same instance, with N ≥ 2: the "
                 f"negatives are the other instances."
             )
+        check_device("second", second, first, "first")
         if wants_finite_check(self.check_finite, first):
             both_views = {"first": first, "second": second}
             check_finite_values(both_views, self.temperature, self.similarity)

@@ -88,14 +88,19 @@ class KeyQueue(nn.Module):
 
     def get_extra_state(self) -> dict[str, int]:
         """The place of the next key and the counts: part of the state dict."""
-        return {"cursor": self.cursor, "filled": self.filled, "batches": self.batches}
+        return {
+            "capacity": self.capacity,
+            "cursor": self.cursor,
+            "filled": self.filled,
+            "batches": self.batches,
+        }
 
     def set_extra_state(self, state: dict[str, int]) -> None:
         """Take over what `get_extra_state` gave."""
-        if state["filled"] > self.capacity:
+        if state["capacity"] != self.capacity:
             raise InputError(
-                f"the state is of a queue that held {state['filled']} keys, and this one has room "
-                f"for {self.capacity}. Make it with the capacity of the saved one."
+                f"the state is of a queue of capacity={state['capacity']}, and this one has "
+                f"capacity={self.capacity}. Make it with that of the saved one."
             )
         self.cursor, self.filled = state["cursor"], state["filled"]
         self.batches = state["batches"]

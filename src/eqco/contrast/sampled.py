@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from eqco.contrast.in_batch import require_index
+from eqco.contrast.in_batch import row_numbers
 from eqco.contrast.negatives import Negatives, require_negatives, skip_excluded
 from eqco.runtime.errors import InputError
 from eqco.runtime.seeds import generator_for
@@ -66,7 +66,12 @@ def sampled_negatives(
         num_queries = len(pool.excluded)
     if index is None:
         index = torch.arange(num_queries, device=pool.keys.device)
-    require_index(index)
+    index = row_numbers(index)
+    if pool.excluded is not None and len(pool.excluded) != len(index):
+        raise InputError(
+            f"the pool excludes keys for {len(pool.excluded)} queries, but {len(index)} draw from "
+            f"it. Give the index that the pool was made with."
+        )
     generator = generator_for("negatives", seed, step)
     device = pool.keys.device
     if shared:

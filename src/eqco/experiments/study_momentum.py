@@ -1,8 +1,8 @@
 """How slowly should the keys' encoder follow, in a training of given length?
 
 Table 6 has two decays β and one length. Here SiMo with EqCo and all negatives of its batch is
-trained with three decays, for a third, one and three times the usual length, each with the learning
-rate falling to zero at its own end.
+trained with three decays, for less than the usual length, for it and for several times of it, each
+with the learning rate falling to zero at its own end.
 """
 
 from eqco.experiments.grid import Cell, Grid, grid_experiment

@@ -114,6 +114,7 @@ def write_evaluation(found: Evaluation, out: Path, settings: dict[str, Any]) -> 
         "hardware": hardware(),
     }
     file, confusions, map_file, gallery = evaluation_files(out, found.protocol)
+    file.unlink(missing_ok=True)  # of the result that is replaced
     where = f"{asked.name} on {found.data} ({found.test.name})"
     written = [draw_confusion(table, classes, confusions, where)]
     if len(found.test_features.values) >= MIN_IMAGES:

@@ -35,7 +35,7 @@ __all__ = ["is_page", "write_page"]
 SPOKEN_FOR = ("tab5", "fig4", "study-small-batch", "fig3", "cifar10-simo", "demo")
 PAPER_EXHIBITS = 13  # Figures 1 to 4 and Tables 1 to 9
 SMOKE = "smoke"
-GENERATOR = '<meta name="generator" content="eqco report">'  # in assets/page.html
+TITLE = "<title>EqCo: results</title>"  # in assets/page.html
 # whose printed numbers stand beside ours, where not only its own
 SOURCES = {"fig3": ("fig3", "tab4"), "tab2": ("tab2", "fig3")}
 
@@ -80,7 +80,7 @@ def write_page(results: Path, out: Path) -> Path:
 def is_page(path: Path) -> bool:
     """Whether a file is a page that `write_page` wrote."""
     with open(path, "rb") as file:
-        return GENERATOR.encode() in file.read(2000)
+        return TITLE.encode() in file.read(2000)
 
 
 def page(results: Path, folder: Path) -> str:

@@ -22,6 +22,7 @@ from eqco.runtime.errors import InputError
 __all__ = [
     "LostProcessError",
     "any_of",
+    "check_timeout",
     "environment_rank",
     "gather",
     "gather_uneven",
@@ -29,6 +30,7 @@ __all__ = [
     "is_writer",
     "job",
     "joined",
+    "known_device",
     "launched",
     "mean_over_processes",
     "own_rows",

@@ -52,5 +52,5 @@ def unwritable(path: Path, error: OSError, remedy: str) -> InputError:
     if isinstance(error, FileExistsError | NotADirectoryError):
         first = "Move away the file that stands where a folder is needed"
     elif isinstance(error, FileNotFoundError):
-        first = "Make its folder"
+        first = "Make its folder if it can be made"
     return InputError(f"{path} cannot be written ({error.strerror or error}). {first}, {remedy}")

@@ -1,6 +1,7 @@
 """The equivalent rules: the margin for K (Eq. 5), the learning rate for N (Eq. 8), the prior."""
 
 import math
+import sys
 from typing import Literal
 
 from eqco.runtime.errors import InputError
@@ -43,13 +44,13 @@ def effective_alpha(margin: float, num_negatives: int, temperature: float) -> fl
     require_positive("temperature", temperature)
     if not math.isfinite(margin):
         raise InputError(f"margin={margin}; it must be a finite number.")
-    try:
-        return num_negatives * math.exp(margin / temperature)
-    except OverflowError:
+    exponent = margin / temperature + math.log(num_negatives)
+    if exponent > math.log(sys.float_info.max):
         raise InputError(
             f"margin={margin} at temperature={temperature} imitates more negatives than a number "
             f"can hold. Lower the margin; temperature·log(alpha/K) is that of alpha."
-        ) from None
+        )
+    return num_negatives * math.exp(margin / temperature)
 
 
 def scaled_learning_rate(
