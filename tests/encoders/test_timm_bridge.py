@@ -43,5 +43,5 @@ def test_an_unknown_name_is_answered_with_the_nearest():
 
 def test_without_timm_the_install_line_is_told(monkeypatch):
     monkeypatch.setitem(sys.modules, "timm", None)
-    with pytest.raises(MissingExtraError, match=r'pip install "eqco\[timm\]"'):
+    with pytest.raises(MissingExtraError, match=r'pip install "\.\[timm\]"'):
         timm_encoder("resnet10t")
