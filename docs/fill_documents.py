@@ -29,6 +29,7 @@ PICTURES = {  # below docs/images: experiment and profile
     "study-bound.png": ("study-bound", "desk"),
     "fig4.png": ("fig4", "desk"),
     "fig2.png": ("fig2", "desk"),
+    "fig3.png": ("fig3", "desk"),
     "study-length.png": ("study-length", "desk"),
 }
 BLOCK = re.compile(r"(<!-- block ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
