@@ -49,9 +49,9 @@ def test_a_worker_that_is_killed_is_told_and_the_run_goes_on(warm, files, tmp_pa
     os.kill(children_of(command.pid)[0], signal.SIGKILL)
     command.wait()
     command.refused("a process that reads images has ended", "fewer --data.workers", "--resume")
-    before = saved_step(run)
+    before, logged = saved_step(run), logged_step(run)  # it may have gone on after it saved
     resumed = warm.start("train", "--resume", run.path)
-    resumed.until(lambda: logged_step(run) > before)
+    resumed.until(lambda: logged_step(run) > logged)
     os.kill(resumed.pid, signal.SIGTERM)
     assert resumed.wait() == 143, resumed.output
     assert saved_step(run) > before

@@ -6,7 +6,7 @@ __all__ = ["in_words"]
 
 # how torch tells of them: by RuntimeError and a text
 NO_MEMORY = re.compile(r"can't allocate memory|out of memory|Unable to allocate", re.IGNORECASE)
-WORKER = re.compile(r"DataLoader worker \(pid")
+WORKER = re.compile(r"DataLoader worker \(pid|a worker process ended")
 
 
 def in_words(error: BaseException) -> str | None:

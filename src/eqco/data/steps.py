@@ -150,7 +150,11 @@ class StepLoader:
         for step in steps.numbers():
             try:
                 crops = next(batches)
-            except RuntimeError as error:  # a worker died, which leaves no time to say on what
+            except (RuntimeError, ConnectionError, EOFError, FileNotFoundError) as error:
+                # a worker died, which leaves no time to say on what, and may break off a batch that
+                # it was handing over; what its data set raised comes as "Caught …"
+                if not isinstance(error, RuntimeError) and str(error).startswith("Caught"):
+                    raise
                 names = [self.split.images.name(number) for number, _ in self.requests(step)]
                 raise RuntimeError(
                     f"a worker process ended while reading for step {step}, which needs "
