@@ -151,10 +151,11 @@ class StepLoader:
             try:
                 crops = next(batches)
             except (RuntimeError, ConnectionError, EOFError, FileNotFoundError) as error:
-                # a worker died, which leaves no time to say on what, and may break off a batch that
-                # it was handing over; what its data set raised comes as "Caught …"
-                if not isinstance(error, RuntimeError) and str(error).startswith("Caught"):
+                # what the data set itself raised, which a worker hands over as "Caught …"
+                if not self.workers or str(error).startswith("Caught"):
                     raise
+                # a worker died, which leaves no time to say on what, and may break off a batch that
+                # it was handing over
                 names = [self.split.images.name(number) for number, _ in self.requests(step)]
                 raise RuntimeError(
                     f"a worker process ended while reading for step {step}, which needs "
