@@ -104,7 +104,7 @@ def test_scores_of_minus_infinity_are_not_met(estimator):
 
 
 def optimal_value(estimator, information, num_negatives, num_queries, batches):
-    """Mean and standard error with the best critic, each query's negatives drawn for it alone."""
+    """Mean and standard error with the true ratio, each query's negatives drawn for it alone."""
     generator = torch.Generator().manual_seed(5)
     correlation = gaussian_correlation(information, dim=5)
     x, y = gaussian_pairs(correlation, 5, batches * num_queries, generator)
