@@ -107,7 +107,7 @@ def test_the_table_shows_both_critics_beside_the_ceiling(outcome):
     (reached,) = STUDY_BOUND.further([record]).values()
     columns = {cell.column for cell in reached}
     assert columns == {"truth 2: true ratio", "truth 2: best multiple"}
-    assert "9.99 is the most possible" in finding_study_bound([record])
+    assert "no critic's exceeds it by more than 9.99." in finding_study_bound([record])
 
 
 def test_committed_records_cover_k_2_to_512_and_alpha_to_65536():

@@ -298,7 +298,7 @@ def train_tables(record: Record) -> list[Table]:
                     f"{record.metrics[f'{setting}/{name}/bytes'] / 1e6:.0f}",
                 ]
             )
-        header = ["", "images/s", "ours is faster by", "time over limit", "memory, MB"]
+        header = ["", "images/s", "time over ours", "time over limit", "memory, MB"]
         title = f"{setting}, N = {n}"
         tables.append(Table(title=title, header=header, lines=lines))
     return [*tables, profile_table(record)]

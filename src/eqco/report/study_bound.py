@@ -143,5 +143,6 @@ def finding_study_bound(records: Sequence[Record]) -> str:
     return (
         f"Once α > K f̂ is an estimate: at K = {count} and α = {alpha} it exceeds a truth of "
         f"{truth:g} nats by {plain:.2f} with the true density ratio as critic and by {best:.2f} "
-        f"with the best multiple of it; {largest_overshoot(alpha, count):.2f} is the most possible."
+        f"with the best multiple of it; no critic's exceeds it by more than "
+        f"{largest_overshoot(alpha, count):.2f}."
     )
