@@ -4,8 +4,9 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from eqco.runtime.records import Record, code_version, hardware
@@ -48,7 +49,34 @@ def in_own_process(script: str, question: dict[str, Any], timeout: float = 600) 
     return json.loads(answer.stdout.strip().splitlines()[-1])
 
 
-def keep_record(name: str, recipe: dict[str, Any], metrics: dict[str, float], start: float) -> None:
+def interleaved(questions: Sequence[Any], rounds: int) -> Iterator[tuple[int, Any]]:
+    """Every question once a round, with its round; each round begins at another place.
+
+    >>> [question for _, question in interleaved("abc", 3)]
+    ['a', 'b', 'c', 'b', 'c', 'a', 'c', 'a', 'b']
+    """
+    for turn in range(rounds):
+        first = turn * len(questions) // rounds
+        for question in [*questions[first:], *questions[:first]]:
+            yield turn, question
+
+
+def fastest_way(ways: Sequence[Sequence[float]], rounds: int) -> Sequence[float] | None:
+    """Of several ways, the one with the least median; None where none lasted all rounds.
+
+    >>> fastest_way([[3.0, 1.0, 5.0], [2.0, 2.5, 2.0], [1.0]], rounds=3)
+    [2.0, 2.5, 2.0]
+    """
+    return min((way for way in ways if len(way) == rounds), key=median, default=None)
+
+
+def keep_record(
+    name: str,
+    recipe: dict[str, Any],
+    metrics: dict[str, float],
+    start: float,
+    curves: dict[str, Any] | None = None,
+) -> None:
     """Write what was measured since `start` (time.time) below results/ and say where."""
     record = Record(
         experiment=name,
@@ -56,6 +84,7 @@ def keep_record(name: str, recipe: dict[str, Any], metrics: dict[str, float], st
         recipe=recipe,
         seed=0,
         metrics=metrics,
+        curves=curves or {},
         code=code_version(),
         hardware=hardware(),
         seconds=round(time.time() - start, 1),

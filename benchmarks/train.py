@@ -1,6 +1,6 @@
 """Training end to end, ours and others': images per second and memory, beside the encoder alone.
 
-    python benchmarks/train.py                 all settings; some 15 minutes a round
+    python benchmarks/train.py                 all settings, three rounds of some 15 minutes
     python benchmarks/train.py --quick         the light encoder only
     python benchmarks/train.py --record        keep it under results/bench-train/
 
@@ -8,9 +8,10 @@ From stored images to the optimiser's step: same backbone, images, N, batch norm
 two views by MoCo v2's augmentation (the others' blur is Pillow's, ours has a kernel of a tenth of
 the image). `limit` is the same work of the encoder alone, in float32, channels-last, on a fixed
 batch: queries forward and backward and keys forward; for SimCLR both views forward and backward.
-Others run with 0 and with 2 loading processes; the faster counts. Each contender has
-a process of its own; rounds take turns, and the best of each counts. Memory is the largest sum of
-what process and workers hold beyond program files. A profile says where a step of SiMo goes.
+Others run with 0 and with 2 loading processes; the faster counts. Each contender has a process of
+its own and runs once a round, each round in another order; all rounds are kept, their median
+counts, and contenders whose rounds overlap count as equal. Memory is the largest sum of what
+process and workers hold beyond program files. A profile says where a step of SiMo goes.
 """
 
 import argparse
@@ -23,9 +24,10 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from statistics import median
 
 import torch
-from measure import in_own_process, keep_record
+from measure import fastest_way, in_own_process, interleaved, keep_record
 from peers import PEERS
 from photos import IMAGES, Photos
 
@@ -177,47 +179,55 @@ def ask(question: dict) -> dict | None:
     return None
 
 
-def measure(title: str, rounds: int) -> dict[str, float]:
-    """`TITLE/CONTENDER/seconds` of a step, and `/bytes`; of several ways the fastest."""
-    setting, best = SETTINGS[title], {}
+def measure(title: str, rounds: int) -> tuple[dict[str, float], dict[str, list[float]]]:
+    """Of each contender `TITLE/CONTENDER/seconds` of a step (the median over rounds) and `/bytes`
+    (the most); then the seconds of every round, by `TITLE/CONTENDER`.
+    """
+    setting, seconds, held = SETTINGS[title], {}, {}
     with tempfile.TemporaryDirectory() as place:
         folder = place if title == JPEG else None
         if folder is not None:
             Photos(setting["size"]).write(folder)
-        for turn in range(rounds):
-            for question in questions(setting, folder):
-                answer, name = ask(question), question["name"]
-                if answer is None:
-                    continue
-                print(
-                    f"round {turn + 1}: {title}: {name}, {question['workers']} workers: "
-                    f"{setting['n'] / answer['seconds']:.0f} images/s",
-                    flush=True,
-                )
-                if name not in best or answer["seconds"] < best[name]["seconds"]:
-                    best[name] = answer
+        for turn, question in interleaved(questions(setting, folder), rounds):
+            answer, name, workers = ask(question), question["name"], question["workers"]
+            if answer is None:
+                continue
+            speed = setting["n"] / answer["seconds"]
+            print(
+                f"round {turn + 1}: {title}: {name}, {workers} workers: {speed:.0f} images/s",
+                flush=True,
+            )
+            seconds.setdefault(name, {}).setdefault(workers, []).append(answer["seconds"])
+            held[name, workers] = max(answer["bytes"], held.get((name, workers), 0))
+        metrics, every = {}, {}
+        for name, ways in seconds.items():
+            chosen = fastest_way(list(ways.values()), rounds)
+            if chosen is None:
+                continue
+            workers = next(way for way, times in ways.items() if times is chosen)
+            every[f"{title}/{name}"] = chosen
+            metrics[f"{title}/{name}/seconds"] = median(chosen)
+            metrics[f"{title}/{name}/bytes"] = held[name, workers]
         if folder is None:
             asked = {**setting, "name": "profile", "workers": 0, "folder": None, "threads": THREADS}
-            best["profile"] = ask(asked)
-    return {
-        f"{title}/{name}/{what}": value
-        for name, answer in best.items()
-        for what, value in answer.items()
-    }
+            parts = ask(asked).items()
+            metrics |= {f"{title}/profile/{part}": value for part, value in parts}
+    return metrics, every
 
 
-def show(title: str, found: dict[str, float]) -> None:
+def show(title: str, found: dict[str, float], rounds: dict[str, list[float]]) -> None:
     n, (faster, near) = SETTINGS[title]["n"], TARGETS[title]
     print(f"\n{title}, N = {n}")
-    print(f"{'':<28}{'images/s':>10}{'time over limit':>17}{'memory, MB':>12}")
+    print(f"{'':<28}{'images/s':>10}{'range':>14}{'time over limit':>17}{'memory, MB':>12}")
     for name in [*LIMITS, *OURS, *PEERS]:
         if f"{title}/{name}/seconds" not in found:
             print(f"{name:<28}{'failed':>10}")
             continue
-        seconds = found[f"{title}/{name}/seconds"]
+        seconds, times = found[f"{title}/{name}/seconds"], rounds[f"{title}/{name}"]
         limit = found[f"{title}/{'limit of SimCLR' if 'SimCLR' in name else 'limit'}/seconds"]
         memory = found[f"{title}/{name}/bytes"] / 1e6
-        print(f"{name:<28}{n / seconds:>10.0f}{seconds / limit:>17.2f}{memory:>12.0f}")
+        reach = f"{n / max(times):.0f}–{n / min(times):.0f}"
+        print(f"{name:<28}{n / seconds:>10.0f}{reach:>14}{seconds / limit:>17.2f}{memory:>12.0f}")
     for key in [key for key in found if key.startswith(f"{title}/profile/")]:
         print(f"  {key.split('/')[-1]:<26}{1e3 * found[key]:>10.1f} ms")
     target = "" if near is None else f", at most {near} times the limit's time"
@@ -228,7 +238,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--record", action="store_true")
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--child")
     options = parser.parse_args()
     if options.child:
@@ -236,19 +246,22 @@ def main() -> None:
         return
     if options.quick and options.record:
         raise SystemExit("--record keeps all settings, --quick measures one: give one of them.")
+    if options.rounds < 1:
+        raise SystemExit(f"--rounds {options.rounds}: measure at least 1, and 3 to compare.")
     if "stable-pretraining SimCLR" not in PEERS:
         print("stable-pretraining is not installed and left out")
-    begun, found = time.time(), {}
+    begun, found, rounds = time.time(), {}, {}
     for title in list(SETTINGS)[: 1 if options.quick else None]:
-        measured = measure(title, options.rounds)
-        show(title, measured)
+        measured, each_round = measure(title, options.rounds)
+        show(title, measured, each_round)
         found |= measured
+        rounds |= each_round
     if options.record:
         others = {name.split()[0] for name in PEERS} - {"MoCo-style"}
         versions = {name: importlib.metadata.version(name) for name in ("torch", *sorted(others))}
         recipe = {"settings": SETTINGS, "rounds": options.rounds, "peers": versions}
         recipe |= {"threads": THREADS, "images": IMAGES}
-        keep_record("bench-train", recipe, found, begun)
+        keep_record("bench-train", recipe, found, begun, curves={"rounds": rounds})
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from PIL.PngImagePlugin import PngInfo
 
 from eqco.experiments.catalog import EXPERIMENTS, find_experiment
 from eqco.experiments.experiment import Comparison, command_for, missing_runs, recorded
-from eqco.report.benchmarks import BENCHMARKS, newest_benchmark, training_ratios
+from eqco.report.benchmarks import BENCHMARKS, newest_benchmark, rounds_note, training_ratios
 from eqco.report.catalog import EXHIBITS, PLOTS
 from eqco.report.page import reading_order, split_title
 from eqco.report.provenance import provenance, seeds_of
@@ -123,7 +123,7 @@ def training_ratios_block() -> str:
     if record is None:
         raise SystemExit("no record of bench-train: run benchmarks/train.py --record")
     table = training_ratios(record)
-    return f"{provenance([record])}\n\n{markdown(table.header, table.lines)}"
+    return f"{provenance([record])} {rounds_note(record)}\n\n{markdown(table.header, table.lines)}"
 
 
 def digest(name: str, profile: str) -> str:

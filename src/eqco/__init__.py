@@ -23,8 +23,10 @@ _HOMES: dict[str, str] = {
     **dict.fromkeys(
         (
             "approximate_gaussian_bound",
+            "best_critic_scale",
             "effective_alpha",
             "eqco_margin",
+            "exact_gaussian_bound",
             "expected_gradient_bound",
             "gaussian_correlation",
             "gaussian_information",
@@ -36,7 +38,6 @@ _HOMES: dict[str, str] = {
             "information_bound",
             "is_guaranteed_bound",
             "largest_overshoot",
-            "optimal_gaussian_bound",
             "positive_prior",
             "posterior",
             "scaled_learning_rate",

@@ -103,8 +103,8 @@ def test_scores_of_minus_infinity_are_not_met(estimator):
     assert_close(estimator.value(positive, padded, 5), estimator.value(positive, negative, 5))
 
 
-def optimal_value(estimator, information, num_negatives, num_queries, batches):
-    """Mean and standard error with the best critic, each query's negatives drawn for it alone."""
+def true_ratio_value(estimator, information, num_negatives, num_queries, batches):
+    """Mean and standard error with the true ratio, each query's negatives drawn for it alone."""
     generator = torch.Generator().manual_seed(5)
     correlation = gaussian_correlation(information, dim=5)
     x, y = gaussian_pairs(correlation, 5, batches * num_queries, generator)
@@ -127,14 +127,14 @@ def test_a_bound_stays_below_the_truth(estimator):
         estimator = MultiLabelCPC(estimator.alpha, separate_queries=8)
     assert estimator.kind(3) == "bound"
     assert estimator.overshoot(3) == 0
-    value, error = optimal_value(estimator, 2.0, 3, num_queries=8, batches=20_000)
+    value, error = true_ratio_value(estimator, 2.0, 3, num_queries=8, batches=20_000)
     assert value < 2.0 - 3 * error
 
 
 def test_an_estimate_can_exceed_the_truth_but_not_by_more_than_it_says():
     for estimator in (EqCo(alpha=4096), MultiLabelCPC(alpha=4096, separate_queries=8)):
         assert estimator.kind(3) == "estimate"
-        value, error = optimal_value(estimator, 2.0, 3, num_queries=8, batches=20_000)
+        value, error = true_ratio_value(estimator, 2.0, 3, num_queries=8, batches=20_000)
         assert 2.0 + 3 * error < value < 2.0 + estimator.overshoot(3)
 
 

@@ -1,5 +1,9 @@
 """Records of benchmarks as tables."""
 
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+
 import pytest
 
 from eqco.report.benchmarks import BENCHMARKS, training_ratios
@@ -39,9 +43,10 @@ def record():
 def test_training_is_compared_with_its_own_kind_and_its_own_limit(record):
     light, _, profile = BENCHMARKS["bench-train"].tables(record)
     lines = {line[0]: line[1:] for line in light.lines}
-    assert lines["lightly MoCo"] == ["1164", "2.00", "2.20", "500"]
-    assert lines["lightly SimCLR"] == ["406", "3.00", "3.15", "500"]
-    assert lines["eqco SimCLR"] == ["1219", "", "1.05", "500"]
+    assert lines["lightly MoCo"] == ["1164", "[2.00]", "[2.20]", "500"]
+    assert lines["lightly SimCLR"] == ["406", "[3.00]", "[3.15]", "500"]
+    assert lines["eqco SimCLR"] == ["1219", "", "[1.05]", "500"]
+    assert lines["limit"] == ["2560", "", "", "500"]
     assert profile.header == ["", *SETTINGS]
     assert profile.lines == [["backward", "50.0", "50.0"]]
 
@@ -62,4 +67,65 @@ def test_a_peer_that_failed_in_one_setting_keeps_its_line(record):
     lines = {line[0]: line[1:] for line in table.lines}
     cells = dict(zip(table.header[1:], lines["eqco MoCo v2 over lightly MoCo"], strict=True))
     assert cells[failed] == "–"
-    assert set(cells.values()) == {"–", "2.00×"}
+    assert set(cells.values()) == {"–", "[2.00]"}
+
+
+ROUNDS = {  # seconds of a step; the median is the metric
+    "limit": [0.10, 0.11, 0.10],
+    "limit of SimCLR": [0.20, 0.25, 0.20],
+    "eqco MoCo v2": [0.12, 0.11, 0.13],
+    "eqco SimCLR": [0.21, 0.19, 0.22],
+    "lightly MoCo": [0.24, 0.26, 0.25],
+    "lightly SimCLR": [0.22, 0.23, 0.25],
+}
+
+
+@pytest.fixture
+def three_rounds(record):
+    metrics = dict(record.metrics)
+    for setting in SETTINGS:
+        metrics |= {f"{setting}/{n}/seconds": median(times) for n, times in ROUNDS.items()}
+    rounds = {f"{setting}/{n}": times for setting in SETTINGS for n, times in ROUNDS.items()}
+    recipe = {**record.recipe, "rounds": 3}
+    return replace(record, recipe=recipe, metrics=metrics, curves={"rounds": rounds})
+
+
+def test_a_ratio_is_claimed_only_where_the_rounds_do_not_overlap(three_rounds):
+    light = BENCHMARKS["bench-train"].tables(three_rounds)[0]
+    lines = {line[0]: line[1:] for line in light.lines}
+    # 0.25/0.12, the least 0.24/0.13, the most 0.26/0.11
+    assert lines["lightly MoCo"][1] == "2.08 (1.85–2.36)"
+    # its fastest round, 0.22, is not slower than our slowest
+    assert lines["lightly SimCLR"][1] == "within noise (1.00–1.32)"
+    # our SimCLR is not "faster than its limit": 0.19/0.25 to 0.22/0.20
+    assert lines["eqco SimCLR"][2] == "within noise (0.76–1.10)"
+    assert lines["eqco MoCo v2"][0] == "2133 (1969–2327)"
+
+
+def test_what_is_slower_in_every_round_is_said_to_be_slower(three_rounds):
+    setting = next(iter(SETTINGS))
+    three_rounds.curves["rounds"][f"{setting}/lightly SimCLR"] = [0.10, 0.11, 0.10]
+    table = training_ratios(three_rounds)
+    lines = {line[0]: dict(zip(table.header, line, strict=True)) for line in table.lines}
+    # 0.10/0.21, the least 0.10/0.22, the most 0.11/0.19
+    assert lines["eqco SimCLR over lightly SimCLR"][setting] == "0.48 (0.45–0.58)"
+
+
+def test_the_note_says_what_the_rounds_allow(record, three_rounds):
+    note = BENCHMARKS["bench-train"].note
+    assert "From 1 round(s), too few to show the noise: [ratios] claim nothing." in note(record)
+    assert "Median of 3 rounds" in note(three_rounds)
+
+
+def test_rounds_take_turns_and_the_fastest_way_counts(monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
+    import measure
+
+    asked = list(measure.interleaved("abcdef", 3))
+    for turn in range(3):
+        assert sorted(question for at, question in asked if at == turn) == list("abcdef")
+    assert [asked[6 * turn][1] for turn in range(3)] == ["a", "c", "e"]
+    # by its median, not by its best round; a way that failed once does not count
+    steady, lucky, failed = [2.0, 2.1, 2.2], [1.0, 3.0, 3.0], [0.5, 0.5]
+    assert measure.fastest_way([lucky, steady, failed], rounds=3) == steady
+    assert measure.fastest_way([failed], rounds=3) is None

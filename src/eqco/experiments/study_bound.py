@@ -1,8 +1,9 @@
-"""A study of ours: where f̂ begins to exceed the truth, with the best possible critic.
+"""A study of ours: where f̂ begins to exceed the truth, and by how much.
 
 K, the negatives each query meets, goes from 2 to 512 and α from K to 65536, on correlated Gaussians
-whose log-ratio is known (Eq. 3, 4). At α = K the value is a guaranteed bound; beyond, it is an
-estimate, and this shows for which α it passes the truth.
+whose log-ratio is known (Eq. 3, 4). At α = K the value is a guaranteed bound, and the true
+log-ratio is the best critic. Beyond, it is an estimate, and a multiple of the true log-ratio has a
+lower loss: both are shown, beside log((1+α)/(1+K)), which no critic's excess passes.
 """
 
 import math
@@ -10,73 +11,93 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from eqco.experiments.experiment import Advance, Comparison, Experiment, Outcome, Recipe
 from eqco.lab import random_source
 from eqco.runtime.records import Record
 from eqco.theory import (
+    best_critic_scale,
+    eqco_margin,
     gaussian_correlation,
     gaussian_log_ratio,
     gaussian_pairs,
+    info_nce,
     information_bound,
     is_guaranteed_bound,
+    largest_overshoot,
 )
 
 __all__ = ["STUDY_BOUND", "crossing"]
 
 CHUNK = 200  # queries drawn at once; each has as many negatives as the largest K
+LARGEST_SCALE = 32.0  # where the search for the best multiple ends
+CRITICS = {"excess": "true ratio", "best": "best multiple"}  # curve -> the critic it is of
 
 
 def run(recipe: Recipe, seed: int, advance: Advance) -> Outcome:
-    """f̂ − truth for every K and α ≥ K, all on the same queries."""
-    truth, alphas = recipe["information"], recipe["alphas"]
-    positive, means = optimal_scores(recipe, seed, advance)
-    metrics: dict[str, float] = {}
-    excess: dict[str, list[float | None]] = {}
-    for num_negatives, mean in zip(recipe["negatives"], means, strict=True):
-        row = [
-            excess_at(alpha, positive, mean, truth) if alpha >= num_negatives else None
-            for alpha in alphas
-        ]
-        excess[str(num_negatives)] = row
-        reached = crossing(alphas, row)
-        if reached is not None:
-            metrics[f"alpha at the truth, K={num_negatives}"] = reached
-    limit = [excess_at(alpha, positive, torch.zeros_like(positive), truth) for alpha in alphas]
-    return Outcome(metrics=metrics, curves={"excess": excess, "limit": limit})
-
-
-def optimal_scores(recipe: Recipe, seed: int, advance: Advance) -> tuple[Tensor, Tensor]:
-    """log-ratio of the positive, (Q,), and log of the mean ratio over K negatives, (K's, Q).
+    """f̂ − truth for every K and α ≥ K, of the true ratio and of its best multiple.
 
     Smaller K use the first of the negatives drawn for the largest, so that K alone differs.
     """
-    ks, dim = recipe["negatives"], recipe["dim"]
-    generator = random_source(seed, max(ks), recipe["information"], "bound study")
+    truth, alphas = recipe["information"], recipe["alphas"]
+    positive, negative = log_ratios(recipe, seed)
+    metrics: dict[str, float] = {}
+    curves: dict[str, dict[str, list[float | None]]] = {"excess": {}, "best": {}, "scale": {}}
+    for count in recipe["negatives"]:
+        rows: dict[str, list[float | None]] = {name: [] for name in curves}
+        for alpha in alphas:
+            cell: Sequence[float | None] = (None, None, None)
+            if alpha >= count:
+                met = negative[:, :count]
+                scale = best_critic_scale(
+                    positive, met, alpha=alpha, largest=recipe["largest_scale"]
+                )
+                cell = (
+                    excess_at(alpha, positive, met, truth),
+                    excess_at(alpha, positive, met, truth, scale=scale),
+                    scale,
+                )
+                advance(1)
+            for row, value in zip(rows.values(), cell, strict=True):
+                row.append(value)
+        for name, row in rows.items():
+            curves[name][str(count)] = row
+        for name, words in CRITICS.items():
+            reached = crossing(alphas, rows[name])
+            if reached is not None:
+                metrics[f"alpha at the truth, {words}, K={count}"] = reached
+    no_noise = torch.zeros(len(positive), 1, dtype=torch.float64)  # the mean ratio is 1: K → ∞
+    limit = [excess_at(alpha, positive, no_noise, truth) for alpha in alphas]
+    return Outcome(metrics=metrics, curves={**curves, "limit": limit})
+
+
+def log_ratios(recipe: Recipe, seed: int) -> tuple[Tensor, Tensor]:
+    """The true log-ratio of the positives, (Q,), and of the negatives, (Q, largest K)."""
+    largest, dim = max(recipe["negatives"]), recipe["dim"]
+    generator = random_source(seed, largest, recipe["information"], "bound study")
     correlation = gaussian_correlation(recipe["information"], dim)
-    positives, means = [], []
+    positives, negatives = [], []
     for start in range(0, recipe["queries"], CHUNK):
         count = min(CHUNK, recipe["queries"] - start)
         x, y = gaussian_pairs(correlation, dim, count, generator)
-        others = torch.randn(count, max(ks), dim, dtype=torch.float64, generator=generator)
-        negative = gaussian_log_ratio(x[:, None], others, correlation)
+        others = torch.randn(count, largest, dim, dtype=torch.float64, generator=generator)
         positives.append(gaussian_log_ratio(x, y, correlation))
-        means.append(
-            torch.stack([torch.logsumexp(negative[:, :k], dim=1) - math.log(k) for k in ks])
-        )
-        advance(count)
-    return torch.cat(positives), torch.cat(means, dim=1)
+        negatives.append(gaussian_log_ratio(x[:, None], others, correlation))
+    return torch.cat(positives), torch.cat(negatives)
 
 
-def excess_at(alpha: float, positive: Tensor, log_mean_negative: Tensor, truth: float) -> float:
-    """f̂ − truth (Eq. 6), the loss of Eq. 1 in the form softplus(log α + mean − positive).
+def excess_at(
+    alpha: float, positive: Tensor, negative: Tensor, truth: float, *, scale: float = 1.0
+) -> float:
+    """f̂ − truth (Eq. 6) with a multiple of the true log-ratio as critic.
 
-    A mean of zero is the limit K → ∞. The expected log-ratio of the positives is the truth itself,
-    so what their sample mean is off by is taken out by regression.
+    The expected log-ratio of the positives is the truth itself, so what their sample mean is off by
+    is taken out by regression.
     """
-    values = information_bound(F.softplus(math.log(alpha) + log_mean_negative - positive), alpha)
+    margin = eqco_margin(alpha, negative.shape[1], temperature=1.0)
+    loss = info_nce(scale * positive, scale * negative, temperature=1.0, margin=margin)
+    values = information_bound(loss, alpha)
     centred = positive - positive.mean()
     slope = (centred * values).sum() / (centred * centred).sum()
     return float(values.mean() - slope * (positive.mean() - truth)) - truth
@@ -98,29 +119,42 @@ def crossing(alphas: Sequence[float], excess: Sequence[float | None]) -> float |
 
 
 def compare(records: Sequence[Record]) -> list[Comparison]:
-    """For each K: the α at which f̂ reaches the truth, and the excess at the largest α."""
-    by_information: dict[float, list[Record]] = {}
-    for record in sorted(records, key=lambda record: (record.recipe["information"], record.seed)):
-        by_information.setdefault(record.recipe["information"], []).append(record)
+    """For each K: f̂ − truth at the largest α, and what no critic exceeds."""
     cells = []
-    for information, group in by_information.items():
+    for information, group in by_truth(records).items():
         largest = group[0].recipe["alphas"][-1]
         for num_negatives in group[0].recipe["negatives"]:
-            key = f"alpha at the truth, K={num_negatives}"
-            reached = tuple(r.metrics[key] for r in group if key in r.metrics)
-            row = f"K={num_negatives}"
-            if reached:
-                column = f"truth {information:g}: α that reaches it"
-                cells.append(Comparison(row=row, column=column, values=reached))
-            cells.append(
-                Comparison(
-                    row=row,
-                    column=f"truth {information:g}: excess at α={largest}",
-                    values=tuple(r.curves["excess"][str(num_negatives)][-1] for r in group),
-                    kind="bound" if is_guaranteed_bound(largest, num_negatives) else "estimate",
-                )
-            )
+            row, ceiling = f"K={num_negatives}", largest_overshoot(largest, num_negatives)
+            kind = "bound" if is_guaranteed_bound(largest, num_negatives) else "estimate"
+            cells.append(Comparison(row=row, column="no critic exceeds", values=(ceiling,)))
+            for name, words in CRITICS.items():
+                values = tuple(r.curves[name][str(num_negatives)][-1] for r in group)
+                column = f"truth {information:g}: {words}"
+                cells.append(Comparison(row=row, column=column, values=values, kind=kind))
     return cells
+
+
+def reaching(records: Sequence[Record]) -> dict[str, list[Comparison]]:
+    """For each K: the α at which f̂ reaches the truth."""
+    cells = []
+    for information, group in by_truth(records).items():
+        for num_negatives in group[0].recipe["negatives"]:
+            for words in CRITICS.values():
+                key = f"alpha at the truth, {words}, K={num_negatives}"
+                reached = tuple(r.metrics[key] for r in group if key in r.metrics)
+                if reached:
+                    column = f"truth {information:g}: {words}"
+                    row = f"K={num_negatives}"
+                    cells.append(Comparison(row=row, column=column, values=reached))
+    return {"α at which f̂ reaches the truth": cells}
+
+
+def by_truth(records: Sequence[Record]) -> dict[float, list[Record]]:
+    """The records of each true value, the smallest first."""
+    groups: dict[float, list[Record]] = {}
+    for record in sorted(records, key=lambda record: (record.recipe["information"], record.seed)):
+        groups.setdefault(record.recipe["information"], []).append(record)
+    return groups
 
 
 def doubling(first: int, last: int) -> list[int]:
@@ -141,6 +175,7 @@ def recipes(queries: int, informations: Sequence[float], largest_k: int) -> list
             "queries": queries,
             "negatives": doubling(2, largest_k),
             "alphas": doubling(2, 65536),
+            "largest_scale": LARGEST_SCALE,
         }
         for information in informations
     ]
@@ -148,13 +183,14 @@ def recipes(queries: int, informations: Sequence[float], largest_k: int) -> list
 
 STUDY_BOUND = Experiment(
     name="study-bound",
-    title="Where f̂ exceeds the truth: the best critic, K = 2 to 512, alpha = K to 65536",
+    title="Where f̂ exceeds the truth: by how much for K = 2 to 512, the table at alpha = 65536",
     profiles={
         "smoke": recipes(400, [2.0], 16),
         "desk": recipes(20_000, [2.0, 6.0, 10.0], 512),
     },
     seeds={"smoke": (0,), "desk": (0,)},
-    size=lambda recipe: recipe["queries"],
+    size=lambda recipe: sum(a >= k for k in recipe["negatives"] for a in recipe["alphas"]),
     run=lambda recipe, seed, site: run(recipe, seed, site.advance),
     compare=compare,
+    further=reaching,
 )

@@ -3,11 +3,12 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 from eqco.report.charts import Chart, Look, Series
 from eqco.runtime.records import Record, read_records
 
-__all__ = ["BENCHMARKS", "Benchmark", "Table", "newest_benchmark", "training_ratios"]
+__all__ = ["BENCHMARKS", "Benchmark", "Table", "newest_benchmark", "rounds_note", "training_ratios"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +43,8 @@ CASES = {
     "views": "SimCLR's loss on two views of N images; K stands for N here",
 }
 
+
+LEAST_ROUNDS = 3  # fewer say nothing about the noise
 
 RIVALS = {
     "ours": "eqco",
@@ -226,6 +229,40 @@ def is_rival(name: str) -> bool:
     return not name.startswith(("eqco", "limit"))
 
 
+def rounds_of(record: Record, setting: str, name: str) -> list[float]:
+    """Seconds of a step in each round; of a record that kept none but the best, that one."""
+    single = [record.metrics[f"{setting}/{name}/seconds"]]
+    return record.curves.get("rounds", {}).get(f"{setting}/{name}", single)
+
+
+def ratio_words(longer: Sequence[float], shorter: Sequence[float]) -> str:
+    """How many times as long one takes: the ratio of medians (and its range), where it is one.
+
+    Rounds that overlap show no difference, and fewer than three show no noise.
+
+    >>> ratio_words([3.0, 3.3, 3.1], [2.0, 2.1, 2.0]), ratio_words([2.0, 2.2, 2.1], [2.0, 2.1, 2.0])
+    ('1.55 (1.43–1.65)', 'within noise (0.95–1.10)')
+    >>> ratio_words([3.0], [2.0])
+    '[1.50]'
+    """
+    ratio = median(longer) / median(shorter)
+    if min(len(longer), len(shorter)) < LEAST_ROUNDS:
+        return f"[{ratio:.2f}]"
+    low, high = min(longer) / max(shorter), max(longer) / min(shorter)
+    claim = f"{ratio:.2f}" if low > 1 or high < 1 else "within noise"
+    return f"{claim} ({low:.2f}–{high:.2f})"
+
+
+def speed_words(n: int, rounds: Sequence[float]) -> str:
+    """Images per second: the median over rounds, and the range of several.
+
+    >>> speed_words(256, [0.5]), speed_words(256, [0.5, 0.4, 0.64])
+    ('512', '512 (400–640)')
+    """
+    reach = f" ({n / max(rounds):.0f}–{n / min(rounds):.0f})" if len(rounds) > 1 else ""
+    return f"{n / median(rounds):.0f}{reach}"
+
+
 def training_ratios(record: Record) -> Table:
     """By how much our training is faster: a line for each rival, a column for each setting."""
     settings = list(fastest_first(record))
@@ -235,31 +272,33 @@ def training_ratios(record: Record) -> Table:
     for name in names:
         cells = []
         for setting in settings:
-            theirs = record.metrics.get(f"{setting}/{name}/seconds")
-            ours = record.metrics[f"{setting}/{ours_beside(name)}/seconds"]
-            cells.append("–" if theirs is None else f"{theirs / ours:.2f}×")
+            if name in contenders(record, setting):
+                ours = rounds_of(record, setting, ours_beside(name))
+                cells.append(ratio_words(rounds_of(record, setting, name), ours))
+            else:
+                cells.append("–")
         lines.append([f"{ours_beside(name)} over {name}", *cells])
-    return Table(header=["images/s", *settings], lines=lines)
+    return Table(header=["ratio of images/s", *settings], lines=lines)
 
 
 def train_tables(record: Record) -> list[Table]:
     """Images per second and memory in each setting, then where a step goes."""
     tables = []
     for setting, n in fastest_first(record).items():
-        metrics = record.metrics
-        times = {name: metrics[f"{setting}/{name}/seconds"] for name in contenders(record, setting)}
+        times = {name: rounds_of(record, setting, name) for name in contenders(record, setting)}
         lines = []
-        for name, seconds in times.items():
+        for name, rounds in times.items():
+            is_limit = name == limit_of(name)
             lines.append(
                 [
                     name,
-                    f"{n / seconds:.0f}",
-                    f"{seconds / times[ours_beside(name)]:.2f}" if is_rival(name) else "",
-                    f"{seconds / times[limit_of(name)]:.2f}",
-                    f"{metrics[f'{setting}/{name}/bytes'] / 1e6:.0f}",
+                    speed_words(n, rounds),
+                    ratio_words(rounds, times[ours_beside(name)]) if is_rival(name) else "",
+                    "" if is_limit else ratio_words(rounds, times[limit_of(name)]),
+                    f"{record.metrics[f'{setting}/{name}/bytes'] / 1e6:.0f}",
                 ]
             )
-        header = ["", "images/s", "ours is faster by", "time over limit", "memory, MB"]
+        header = ["", "images/s", "time over ours", "time over limit", "memory, MB"]
         title = f"{setting}, N = {n}"
         tables.append(Table(title=title, header=header, lines=lines))
     return [*tables, profile_table(record)]
@@ -305,10 +344,20 @@ def train_charts(record: Record) -> list[Chart]:
 
 def train_note(record: Record) -> str:
     """Peers, threads and rounds."""
-    recipe = record.recipe
     return (
-        f"{peers(record)}; {recipe['threads']} threads, best of {recipe['rounds']} round(s). "
+        f"{peers(record)}; {record.recipe['threads']} threads. {rounds_note(record)} "
         f"Peers of MoCo's kind are compared with our MoCo v2, of SimCLR's with our SimCLR."
+    )
+
+
+def rounds_note(record: Record) -> str:
+    """What the rounds of a record allow to say."""
+    rounds = record.recipe["rounds"]
+    if "rounds" not in record.curves or rounds < LEAST_ROUNDS:
+        return f"From {rounds} round(s), too few to show the noise: [ratios] claim nothing."
+    return (
+        f"Median of {rounds} rounds (least–most); a ratio is claimed only where the ranges do not "
+        f"overlap."
     )
 
 

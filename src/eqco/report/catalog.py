@@ -155,9 +155,9 @@ EXHIBITS: dict[str, Exhibit] = {
     ),
     "study-bound": Exhibit(
         shows=(
-            "With the best possible critic, known in closed form: by how much f̂ differs from the "
-            "truth. Each line begins at α = K, the last point that is a guaranteed bound; above "
-            "zero f̂ says more than there is."
+            "By how much f̂ differs from the truth, with the true density ratio as critic and with "
+            "the multiple of it that reads most. Each line begins at α = K, the last point that is "
+            "a guaranteed bound, and where the two are one; above zero f̂ says more than there is."
         ),
         charts=charts_study_bound,
         finding=finding_study_bound,

@@ -29,11 +29,11 @@ SHADES = [f"shade {place}" for place in range(10)]  # of a scale, such as K
 
 
 def panels(
-    count: int, *, width: float = 2.5, height: float = 3.0, **shared: Any
+    count: int, *, rows: int = 1, width: float = 2.5, height: float = 3.0, **shared: Any
 ) -> tuple[Figure, list[Axes]]:
-    """A figure with a row of panels; no window, no global state of matplotlib."""
-    figure = Figure(figsize=(max(5.0, width * count), height), layout="constrained", dpi=130)
-    axes = list(figure.subplots(1, count, squeeze=False, **shared)[0])
+    """A figure with rows of `count` panels; no window, no global state of matplotlib."""
+    figure = Figure(figsize=(max(5.0, width * count), height * rows), layout="constrained", dpi=130)
+    axes = list(figure.subplots(rows, count, squeeze=False, **shared).flat)
     for panel in axes:
         panel.spines[["top", "right"]].set_visible(False)
         panel.tick_params(labelsize=8, colors=INK)

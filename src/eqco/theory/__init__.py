@@ -9,19 +9,22 @@ from eqco.theory.bounds import (
 )
 from eqco.theory.gaussians import (
     approximate_gaussian_bound,
+    best_critic_scale,
+    exact_gaussian_bound,
     gaussian_correlation,
     gaussian_information,
     gaussian_log_ratio,
     gaussian_pairs,
-    optimal_gaussian_bound,
 )
 from eqco.theory.infonce import info_nce, info_nce_gradient, posterior
 from eqco.theory.rules import effective_alpha, eqco_margin, positive_prior, scaled_learning_rate
 
 __all__ = [
     "approximate_gaussian_bound",
+    "best_critic_scale",
     "effective_alpha",
     "eqco_margin",
+    "exact_gaussian_bound",
     "expected_gradient_bound",
     "gaussian_correlation",
     "gaussian_information",
@@ -33,7 +36,6 @@ __all__ = [
     "information_bound",
     "is_guaranteed_bound",
     "largest_overshoot",
-    "optimal_gaussian_bound",
     "positive_prior",
     "posterior",
     "scaled_learning_rate",

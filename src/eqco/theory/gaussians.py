@@ -1,22 +1,24 @@
-"""Correlated Gaussians (Eq. 9), their information (Eq. 10) and their best critic (Eq. 3, 4)."""
+"""Correlated Gaussians (Eq. 9), their information (Eq. 10) and their true log-ratio (Eq. 3, 4)."""
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from eqco.runtime.errors import InputError
 from eqco.theory.bounds import information_bound
-from eqco.theory.infonce import info_nce, softplus
+from eqco.theory.infonce import info_nce, require_similarities, softplus
 from eqco.theory.rules import eqco_margin, require_negatives, require_positive
 
 __all__ = [
     "approximate_gaussian_bound",
+    "best_critic_scale",
+    "exact_gaussian_bound",
     "gaussian_correlation",
     "gaussian_information",
     "gaussian_log_ratio",
     "gaussian_pairs",
-    "optimal_gaussian_bound",
 ]
 
 
@@ -56,7 +58,9 @@ def gaussian_correlation(information: float, dim: int) -> float:
 
 
 def gaussian_log_ratio(x: Tensor, y: Tensor, correlation: float) -> Tensor:
-    r"""log P(y|x)/P(y) for the Gaussians of Eq. 9: the critic that no training can beat.
+    r"""log P(y|x)/P(y) for the Gaussians of Eq. 9: the critic with the least InfoNCE loss.
+
+    That is without a margin. With one, a multiple of it has a lower loss: see `best_critic_scale`.
 
     .. math::
         \sum_{j=1}^d \Big[ -\tfrac12\log(1-\rho^2)
@@ -80,28 +84,32 @@ def gaussian_log_ratio(x: Tensor, y: Tensor, correlation: float) -> Tensor:
     return information + (2 * correlation * dot - square * norms) / (2 * (1 - square))
 
 
-def optimal_gaussian_bound(
+def exact_gaussian_bound(
     correlation: float,
     dim: int,
     *,
     num_negatives: int,
     alpha: float | None = None,
+    scale: float = 1.0,
     num_queries: int = 20_000,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    r"""f_bound with the best possible critic on correlated Gaussians (Eq. 4, first line of Eq. 3).
+    r"""f_bound with the true density ratio on correlated Gaussians (Eq. 4, first line of Eq. 3).
 
     .. math::
         f = \log(1+\alpha) - \mathbb{E} \log\Big(1 + \frac{\alpha}{K} \frac{P(k_0)}{P(k_0|q)}
             \sum_{i=1}^K \frac{P(k_i|q)}{P(k_i)}\Big)
 
     Exact but for the mean over `num_queries` drawn queries, each with K negatives of its own.
+    Paper: it calls this the optimum of the loss; for α ≠ K another `scale` reads more. See
+    docs/paper_notes.md#l_opt
 
     Args:
         correlation: ρ of Eq. 9.
         dim: d of Eq. 9.
         num_negatives: K.
         alpha: α; None is plain InfoNCE, α = K.
+        scale: s; the critic is s times the true log-ratio.
         num_queries: how many queries the expectation is taken over.
         generator: source of the draws.
 
@@ -109,7 +117,7 @@ def optimal_gaussian_bound(
         The value in nats, a scalar in float64.
 
     >>> generator = torch.Generator().manual_seed(0)
-    >>> value = optimal_gaussian_bound(0.0, 20, num_negatives=8, generator=generator)
+    >>> value = exact_gaussian_bound(0.0, 20, num_negatives=8, generator=generator)
     >>> bool(value.abs() < 1e-9)
     True
     """
@@ -124,10 +132,67 @@ def optimal_gaussian_bound(
         count = min(chunk, num_queries - start)
         x, y = gaussian_pairs(correlation, dim, count, generator)
         others = torch.randn(count, num_negatives, dim, dtype=torch.float64, generator=generator)
-        positive = gaussian_log_ratio(x, y, correlation)
-        negative = gaussian_log_ratio(x[:, None], others, correlation)
+        positive = scale * gaussian_log_ratio(x, y, correlation)
+        negative = scale * gaussian_log_ratio(x[:, None], others, correlation)
         total += info_nce(positive, negative, temperature=1.0, margin=margin).sum()
     return information_bound(total / num_queries, alpha)
+
+
+def best_critic_scale(
+    positive: Tensor, negative: Tensor, *, alpha: float, largest: float = 32.0
+) -> float:
+    r"""The multiple s of a critic whose f̂ is highest, between 0 and `largest`.
+
+    .. math:: L(s) = \mathbb{E} \log\Big(1 + \frac{\alpha}{K}
+        \sum_{i=1}^K e^{s\,(c_i - c_0)}\Big)
+
+    is convex in s, so a golden-section search finds its least value.
+
+    Args:
+        positive: the critic's values for the positive pairs, (N,).
+        negative: its values for the negative pairs, (N, K).
+        alpha: α.
+        largest: where the search ends.
+
+    Returns:
+        s, to a ten-thousandth of `largest`.
+
+    >>> positive = torch.tensor([1.0, 1.0, 1.0, -1.0])
+    >>> round(best_critic_scale(positive, torch.zeros(4, 1), alpha=3), 1)
+    1.9
+    """
+    require_positive("alpha", alpha)
+    require_similarities(positive, negative, temperature=1.0)
+    gaps = negative - positive[:, None]
+    log_weight = math.log(alpha / negative.shape[1])
+
+    def loss(scale: float) -> float:
+        return float(softplus(torch.logsumexp(scale * gaps, dim=1) + log_weight).mean())
+
+    return golden_section(loss, 0.0, largest, tolerance=largest / 10_000)
+
+
+def golden_section(
+    function: Callable[[float], float], low: float, high: float, *, tolerance: float
+) -> float:
+    """Where a convex function is least between two ends.
+
+    >>> round(golden_section(lambda x: (x - 2) ** 2, 0.0, 5.0, tolerance=1e-6), 4)
+    2.0
+    """
+    golden = (math.sqrt(5) - 1) / 2
+    left, right = high - golden * (high - low), low + golden * (high - low)
+    at_left, at_right = function(left), function(right)
+    while high - low > tolerance:
+        if at_left < at_right:
+            high, right, at_right = right, left, at_left
+            left = high - golden * (high - low)
+            at_left = function(left)
+        else:
+            low, left, at_left = left, right, at_right
+            right = low + golden * (high - low)
+            at_right = function(right)
+    return (low + high) / 2
 
 
 def approximate_gaussian_bound(
@@ -144,7 +209,7 @@ def approximate_gaussian_bound(
         f \approx \log(1+\alpha) - \mathbb{E} \log\Big(1 + \alpha \frac{P(k_0)}{P(k_0|q)}\Big)
 
     The paper's approximation: the mean over K negatives is replaced by its expectation, 1. It is
-    the limit of `optimal_gaussian_bound` as K grows while α stays.
+    the limit of `exact_gaussian_bound` as K grows while α stays.
 
     Args:
         correlation: ρ of Eq. 9.
