@@ -8,8 +8,8 @@ import tyro
 from rich.console import Console
 
 from eqco.cli.progress import progress_bar
-from eqco.lab import measure, named_estimators
-from eqco.report.lab import print_readings
+from eqco.mutual_information import measure, named_estimators
+from eqco.report.mutual_information import print_readings
 from eqco.runtime.errors import InputError
 
 

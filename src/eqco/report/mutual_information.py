@@ -5,7 +5,7 @@ from statistics import fmean
 
 from rich.console import Console
 
-from eqco.lab import Reading
+from eqco.mutual_information import Reading
 from eqco.report.tables import print_table
 
 __all__ = ["print_readings", "readings_table"]
