@@ -20,8 +20,8 @@ def as_module(stacked, row):
     """One MLP of the stack, rebuilt from torch.nn."""
     module = nn.Sequential(nn.Linear(4, 7), nn.ReLU(), nn.Linear(7, 3))
     with torch.no_grad():
-        module[0].weight.copy_(stacked.hidden_weight[row].T)
-        module[0].bias.copy_(stacked.hidden_bias[row, 0])
+        module[0].weight.copy_(stacked.hidden[row, :-1].T)
+        module[0].bias.copy_(stacked.hidden[row, -1])
         module[2].weight.copy_(stacked.output_weight[row].T)
         module[2].bias.copy_(stacked.output_bias[row, 0])
     return module
@@ -45,7 +45,7 @@ def test_initial_weights_do_not_depend_on_the_neighbours():
 
 def test_initial_weights_lie_within_the_reach_of_nn_linear():
     mlp = stack(50).key_mlp
-    for weight, inputs in ((mlp.hidden_weight, 4), (mlp.output_bias, 7)):
+    for weight, inputs in ((mlp.hidden, 4), (mlp.output_bias, 7)):
         largest = float(weight.detach().abs().max())
         assert 0.95 * inputs**-0.5 < largest <= inputs**-0.5
 

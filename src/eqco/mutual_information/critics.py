@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from eqco.runtime.errors import InputError
@@ -12,18 +13,26 @@ __all__ = ["StackedCritics"]
 
 
 class StackedMLP(nn.Module):
-    """B MLPs, dim → hidden → ReLU → output, which start as `torch.nn.Linear` does."""
+    """B MLPs, dim → hidden → ReLU → output, which start as `torch.nn.Linear` does.
+
+    The bias of the hidden layer is the last row of its weight, met by a column of ones: adding it
+    within the product is faster than apart from it.
+    """
 
     def __init__(
         self, generators: Sequence[torch.Generator], *, dim: int, hidden: int, output: int
     ):
         super().__init__()
-        self.hidden_weight, self.hidden_bias = initial_layer(generators, dim, hidden)
-        self.output_weight, self.output_bias = initial_layer(generators, hidden, output)
+        self.hidden = nn.Parameter(initial_layer(generators, dim, hidden))
+        weight, bias = initial_layer(generators, hidden, output).split([hidden, 1], dim=1)
+        self.output_weight, self.output_bias = (
+            nn.Parameter(weight.clone()),
+            nn.Parameter(bias.clone()),
+        )
 
     def forward(self, inputs: Tensor, rows: slice = slice(None)) -> Tensor:
         """Embeddings (B, N, D) of inputs (B, N, d), by all MLPs of the stack or by `rows`."""
-        hidden = torch.baddbmm(self.hidden_bias[rows], inputs, self.hidden_weight[rows]).relu_()
+        hidden = torch.bmm(F.pad(inputs, (0, 1), value=1.0), self.hidden[rows]).relu_()
         return torch.baddbmm(self.output_bias[rows], hidden, self.output_weight[rows])
 
 
@@ -51,12 +60,10 @@ class StackedCritics(nn.Module):
         self.key_mlp = StackedMLP(generators, dim=dim, hidden=hidden, output=output)
 
 
-def initial_layer(
-    generators: Sequence[torch.Generator], inputs: int, outputs: int
-) -> tuple[nn.Parameter, nn.Parameter]:
-    """Weight (B, inputs, outputs) and bias (B, 1, outputs), uniform within ±1/√inputs."""
+def initial_layer(generators: Sequence[torch.Generator], inputs: int, outputs: int) -> Tensor:
+    """Weight and, as its last row, bias: (B, inputs + 1, outputs), uniform within ±1/√inputs."""
     layer = torch.empty(len(generators), inputs + 1, outputs)
     reach = 1 / math.sqrt(inputs)
     for row, generator in zip(layer, generators, strict=True):
         row.uniform_(-reach, reach, generator=generator)
-    return nn.Parameter(layer[:, :-1].clone()), nn.Parameter(layer[:, -1:].clone())
+    return layer

@@ -169,8 +169,9 @@ class MultiLabelCPC(Estimator):
 
 def add_to_positives(scores: Tensor, positive: Tensor, amount: float) -> Tensor:
     """Scores (B, N, 1 + K) with `amount` added to the positive of each query."""
-    added = torch.zeros_like(scores[0]).scatter_(1, positive[:, None], amount)
-    return scores + added
+    if amount == 0:
+        return scores
+    return scores + torch.zeros_like(scores[0]).scatter_(1, positive[:, None], amount)
 
 
 # name -> estimator at a given alpha

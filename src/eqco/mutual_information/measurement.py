@@ -21,7 +21,7 @@ Advance = Callable[[int], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """One value of f̂ from one trained critic, and what it is worth."""
+    """One value of f̂ from one trained critic, and its guarantee."""
 
     estimator: str
     information: float  # the truth, in nats
@@ -196,6 +196,6 @@ def keep_freed_memory() -> None:
     """Let the allocator keep what a step frees, so that the next need not fetch it anew.
 
     glibc returns a freed block to the system at once unless a larger one has been freed before.
-    At K = 512 a step takes a quarter longer without this line.
+    At K = 512 a step takes up to a quarter longer without this line.
     """
     torch.empty(31 * 2**20, dtype=torch.uint8)  # 32 MiB is the largest size that glibc remembers
