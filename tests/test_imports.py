@@ -15,7 +15,7 @@ ROWS = [
     {"report"},
     {"experiments"},
     {"assembly", "recipes"},
-    {"evaluation", "lab"},
+    {"evaluation", "mutual_information"},
     {"training"},
     {"methods"},
     {"encoders", "contrast", "data"},

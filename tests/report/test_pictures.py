@@ -7,9 +7,9 @@ from rich.console import Console
 
 from eqco.experiments.catalog import EXPERIMENTS, find_experiment
 from eqco.experiments.experiment import Comparison, Site, reproduce
-from eqco.lab import EqCo, InfoNCE, measure
+from eqco.mutual_information import EqCo, InfoNCE, measure
 from eqco.report.catalog import EXHIBITS, PLOTS
-from eqco.report.lab import readings_table
+from eqco.report.mutual_information import readings_table
 from eqco.report.page import write_page
 from eqco.report.summary import write_summary
 from eqco.report.tables import comparison_table, largest_difference

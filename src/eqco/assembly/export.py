@@ -14,10 +14,10 @@ from eqco.assembly.onnx_files import write_onnx
 from eqco.assembly.weights import Weights
 from eqco.encoders import RESNETS, TIMM, Architecture
 from eqco.recipes import recipe_to_dict
+from eqco.runtime.atomic_files import atomic_write, refuse_existing
 from eqco.runtime.checkpoints import save_to
 from eqco.runtime.errors import InputError, MissingExtraError
 from eqco.runtime.records import code_version
-from eqco.runtime.whole_files import refuse_existing, whole_file
 
 __all__ = ["SUFFIXES", "Exported", "Format", "export_weights"]
 
@@ -85,7 +85,7 @@ def export_weights(
 def write_torchvision(weights: Weights, out: Path) -> tuple[str, ...]:
     """A state dict for torchvision's ResNet without its classifier."""
     name = torchvision_name(weights, "torchvision")
-    with whole_file(out) as partial:
+    with atomic_write(out) as partial:
         save(state_with_words(weights), partial)
         model = torchvision_model(name)
         model.load_state_dict(torch.load(partial, weights_only=True))
@@ -105,7 +105,7 @@ def write_timm(weights: Weights, out: Path) -> tuple[str, ...]:
     if architecture is None or not plain or architecture.name == "light":
         raise InputError(f"timm has no network like {called(weights)}. {remedy(weights)}")
     name = architecture.name.removeprefix(TIMM)
-    with whole_file(out) as partial:
+    with atomic_write(out) as partial:
         save(state_with_words(weights), partial)
         model = Architecture(TIMM + name).build()
         model.load_state_dict(torch.load(partial, weights_only=True))
@@ -124,7 +124,7 @@ def write_safetensors(weights: Weights, out: Path) -> tuple[str, ...]:
     except ModuleNotFoundError as error:
         raise MissingExtraError("safetensors", "export") from error
     state = plain_state(weights.backbone)
-    with whole_file(out) as partial:
+    with atomic_write(out) as partial:
         # its own save_file would make a file that nobody else may read
         words = {"format": "pt", **words_of(weights)}
         partial.write_bytes(safetensors_bytes(state, metadata=words))
@@ -153,7 +153,7 @@ def write_moco(weights: Weights, out: Path, epoch: int) -> tuple[str, ...]:
         "state_dict": {f"module.encoder_q.{part}": value for part, value in state.items()},
         "eqco": words_of(weights),
     }
-    with whole_file(out) as partial:
+    with atomic_write(out) as partial:
         save(content, partial)
         refuse_other_features(from_moco(partial, name), weights)
     return (

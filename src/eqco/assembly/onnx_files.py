@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from eqco.data import find_pipeline
+from eqco.runtime.atomic_files import atomic_write
 from eqco.runtime.errors import InputError, MissingExtraError
-from eqco.runtime.whole_files import whole_file
 
 __all__ = ["write_onnx"]
 
@@ -39,7 +39,7 @@ def write_onnx(
     except ModuleNotFoundError as error:
         raise MissingExtraError(error.name or "onnx", "export") from error
     images = torch.randn(2, 3, image_size, image_size, generator=torch.Generator().manual_seed(0))
-    with whole_file(out) as partial:
+    with atomic_write(out) as partial:
         with warnings.catch_warnings():  # torch's exporter tells of its own future
             warnings.simplefilter("ignore")
             logging.getLogger("torch.onnx").setLevel(logging.ERROR)

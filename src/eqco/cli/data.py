@@ -12,7 +12,7 @@ from eqco.data.images import MemoryImages
 from eqco.data.opening import DEFAULT_ROOT, open_source
 from eqco.data.pictures import check_picture_name, contact_sheet
 from eqco.data.sources import Source
-from eqco.runtime.whole_files import refuse_existing, refuse_unwritable
+from eqco.runtime.atomic_files import refuse_existing, refuse_unwritable
 
 
 def run(

@@ -16,8 +16,8 @@ from eqco.data.opening import DEFAULT_ROOT
 from eqco.encoders import Stem
 from eqco.evaluation.embedding import Embedding, embed, parts_folder
 from eqco.runtime import processes
+from eqco.runtime.atomic_files import atomic_write, refuse_unwritable
 from eqco.runtime.errors import InputError
-from eqco.runtime.whole_files import refuse_unwritable, whole_file
 
 
 def run(
@@ -101,6 +101,6 @@ def run(
     print(f"written: {done.file}: features ({done.count}, {done.feature_dim}) of {weights}")
     if done.unreadable:
         listed = out.with_suffix(".unreadable.txt")
-        with whole_file(listed) as partial:
+        with atomic_write(listed) as partial:
             partial.write_text("".join(f"{line}\n" for line in done.unreadable))
         print(f"left out, since they cannot be read: {len(done.unreadable)}, listed in {listed}")

@@ -9,8 +9,8 @@ from eqco.assembly import open_weights
 from eqco.assembly.export import SUFFIXES, Format, export_weights
 from eqco.assembly.model_card import model_card, run_facts
 from eqco.encoders import Stem
+from eqco.runtime.atomic_files import atomic_write, refuse_existing, refuse_unwritable
 from eqco.runtime.errors import InputError
-from eqco.runtime.whole_files import refuse_existing, refuse_unwritable, whole_file
 
 
 def run(
@@ -58,7 +58,7 @@ def run(
     opened = open_weights(weights, backbone=backbone, width=width, stem=stem, image_size=image_size)
     facts = run_facts(opened, given)
     exported = export_weights(opened, to, file, epoch=facts.get("epochs", 0), overwrite=overwrite)
-    with whole_file(card) as partial:
+    with atomic_write(card) as partial:
         partial.write_text(model_card(opened, facts, file=file.name, usage=exported.usage))
     if opened.size_note:
         print(opened.size_note)

@@ -1,4 +1,4 @@
-"""`eqco lab`: estimate the information between correlated Gaussians, and see what it is worth."""
+"""`eqco lab`: estimate the information between correlated Gaussians; bound or estimate?"""
 
 import json
 from dataclasses import asdict
@@ -8,8 +8,8 @@ import tyro
 from rich.console import Console
 
 from eqco.cli.progress import progress_bar
-from eqco.lab import measure, named_estimators
-from eqco.report.lab import print_readings
+from eqco.mutual_information import measure, named_estimators
+from eqco.report.mutual_information import print_readings
 from eqco.runtime.errors import InputError
 
 
@@ -28,7 +28,7 @@ def run(
     seeds: tuple[int, ...] = (0,),
     json_output: Annotated[bool, tyro.conf.arg(name="json")] = False,
 ) -> None:
-    """Train critics on Gaussians of known information and read the estimates (Table 5's lab).
+    """Train critics on Gaussians of known information and read the estimates (as in Table 5).
 
     Args:
         information: true values, in nats.

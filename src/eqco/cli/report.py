@@ -8,8 +8,8 @@ from eqco.experiments.catalog import EXPERIMENTS
 from eqco.experiments.experiment import recorded
 from eqco.report.benchmarks import BENCHMARKS, newest_benchmark
 from eqco.report.page import is_page, write_page
+from eqco.runtime.atomic_files import refuse_unwritable
 from eqco.runtime.errors import InputError
-from eqco.runtime.whole_files import refuse_unwritable
 
 
 def run(*, results: Path = Path("results"), out: Path = Path("report.html")) -> None:

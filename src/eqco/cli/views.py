@@ -9,8 +9,8 @@ from rich.console import Console
 from eqco.data.opening import DEFAULT_ROOT, open_source
 from eqco.data.pictures import check_picture_name, views_picture
 from eqco.data.pipelines import blur_radius, find_pipeline
+from eqco.runtime.atomic_files import refuse_existing, refuse_unwritable
 from eqco.runtime.errors import InputError
-from eqco.runtime.whole_files import refuse_existing, refuse_unwritable
 
 
 def run(

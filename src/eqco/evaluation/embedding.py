@@ -23,8 +23,8 @@ from torch import Tensor, nn
 from eqco.data import EvaluationLoader, Split
 from eqco.data.albums import Album
 from eqco.data.images import FileImages
+from eqco.runtime.atomic_files import atomic_write, refuse_existing
 from eqco.runtime.errors import InputError
-from eqco.runtime.whole_files import refuse_existing, whole_file
 
 __all__ = ["Embedded", "Embedding", "embed", "parts_folder"]
 
@@ -145,7 +145,7 @@ def begin(folder: Path, ours: dict[str, Any], *, overwrite: bool) -> None:
         )
     if theirs != ours:
         shutil.rmtree(folder, ignore_errors=True)
-        with whole_file(plan) as partial:
+        with atomic_write(plan) as partial:
             partial.write_text(json.dumps(ours, indent=1) + "\n")
 
 
@@ -186,7 +186,7 @@ def compute_part(how: Embedding, album: Album, numbers: range, part: Path) -> No
         features.append((F.normalize(values, dim=1) if how.normalise else values).cpu())
         read.append(seen.cpu())
     reasons = [f"{error.name}\t{error.reason}" for error in loader.unreadable]
-    with whole_file(part) as partial, open(partial, "wb") as file:
+    with atomic_write(part) as partial, open(partial, "wb") as file:
         np.savez(
             file,
             features=torch.cat(features).numpy() if features else np.empty((0, 0), np.float32),
@@ -220,7 +220,7 @@ def gather(parts: Sequence[tuple[Album, Path]], out: Path) -> Embedded:
     if any(label >= 0 for label in labels):
         arrays["labels"] = np.array(labels, dtype=np.int64)
         arrays["classes"] = np.array(classes, dtype=np.str_)
-    with whole_file(out) as partial, zipfile.ZipFile(partial, "w") as archive:
+    with atomic_write(out) as partial, zipfile.ZipFile(partial, "w") as archive:
         with entry(archive, "features") as file:
             header = {"descr": "<f4", "fortran_order": False, "shape": (count, dim)}
             np.lib.format.write_array_header_1_0(file, header)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from eqco.experiments.experiment import Advance, Comparison, Experiment, Outcome, Recipe
-from eqco.lab import random_source
+from eqco.mutual_information import random_source
 from eqco.runtime.records import Record
 from eqco.theory import (
     best_critic_scale,

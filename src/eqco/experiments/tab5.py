@@ -16,7 +16,7 @@ from eqco.experiments.experiment import (
     seed_by_seed,
 )
 from eqco.experiments.published import PUBLISHED
-from eqco.lab import measure, named_estimators
+from eqco.mutual_information import measure, named_estimators
 from eqco.runtime.records import Record
 
 __all__ = ["TAB5", "steadiness"]

@@ -27,8 +27,8 @@ from eqco.report.provenance import PROFILES, seeds_of
 from eqco.report.standing import duration
 from eqco.report.table_charts import Measured, charts_of_cells
 from eqco.report.tables import largest_difference, subtracts
+from eqco.runtime.atomic_files import atomic_write
 from eqco.runtime.records import Record
-from eqco.runtime.whole_files import whole_file
 
 __all__ = ["is_page", "write_page"]
 
@@ -72,7 +72,7 @@ def plain_exhibit(experiment: Experiment) -> Exhibit:
 
 def write_page(results: Path, out: Path) -> Path:
     """Write the page of all records below `results`; returns its path."""
-    with whole_file(out) as partial:
+    with atomic_write(out) as partial:
         partial.write_text(page(results, out.parent), encoding="utf-8")
     return out
 

@@ -19,8 +19,8 @@ from typing import Any
 import torch
 
 import eqco
+from eqco.runtime.atomic_files import atomic_write
 from eqco.runtime.errors import InputError
-from eqco.runtime.whole_files import whole_file
 
 __all__ = ["Record", "code_version", "find_record", "hardware", "read_records", "recipe_hash"]
 
@@ -88,7 +88,7 @@ class Record:
     def write(self, root: Path) -> Path:
         """Write the record whole or not at all; returns its path."""
         path = self.path(root)
-        with whole_file(path) as partial:
+        with atomic_write(path) as partial:
             partial.write_text(json.dumps(asdict(self), indent=1, sort_keys=True) + "\n")
         return path
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from eqco.runtime.atomic_files import atomic_write, unwritable
 from eqco.runtime.checkpoints import (
     CHECKPOINTS,
     CheckpointError,
@@ -17,7 +18,6 @@ from eqco.runtime.checkpoints import (
     write_checkpoint,
 )
 from eqco.runtime.errors import InputError
-from eqco.runtime.whole_files import unwritable, whole_file
 
 __all__ = ["RunDirectory"]
 
@@ -180,7 +180,7 @@ class RunDirectory:
     def forget_metrics_after(self, step: int) -> None:
         """Drop the lines that a run stopped after its checkpoint had written; they come anew."""
         lines = [line for line in whole_lines(self.metrics) if self.parsed(line)["step"] <= step]
-        with self.writing(self.metrics), whole_file(self.metrics) as partial:
+        with self.writing(self.metrics), atomic_write(self.metrics) as partial:
             partial.write_text("".join(line + "\n" for line in lines))
 
 
@@ -193,7 +193,7 @@ def whole_lines(path: Path) -> list[str]:
 
 def write_json(path: Path, values: Any) -> None:
     """Write JSON whole or not at all."""
-    with whole_file(path) as partial:
+    with atomic_write(path) as partial:
         partial.write_text(json.dumps(values, indent=1) + "\n")
 
 

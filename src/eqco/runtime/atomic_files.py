@@ -8,11 +8,11 @@ from pathlib import Path
 
 from eqco.runtime.errors import InputError
 
-__all__ = ["refuse_existing", "refuse_unwritable", "unwritable", "whole_file"]
+__all__ = ["atomic_write", "refuse_existing", "refuse_unwritable", "unwritable"]
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[Path]:
+def atomic_write(path: Path) -> Iterator[Path]:
     """A path to write to, which becomes `path` when all went well and vanishes when not."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")

@@ -1,6 +1,6 @@
 """Table 5 in groups against the straightforward loop, one critic after another.
 
-    python benchmarks/lab.py [--steps 100] [--rounds 3] [--output-size 32] [--record]
+    python benchmarks/mutual_information.py [--steps 100] [--rounds 3] [--output-size 32] [--record]
 
 Both sides train and read the same critics (all four K, five values of information, two losses) on a
 slice of the full length, in turns, so that a noisy machine hits both. Full-length times are the
@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from measure import keep_record
 from torch import nn
 
-from eqco.lab import measure, named_estimators
+from eqco.mutual_information import measure, named_estimators
 from eqco.theory import gaussian_correlation
 
 INFORMATIONS = [2.0, 4.0, 6.0, 8.0, 10.0]

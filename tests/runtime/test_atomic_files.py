@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from eqco.runtime.atomic_files import atomic_write, refuse_unwritable
 from eqco.runtime.errors import InputError
 from eqco.runtime.run_directory import write_json
-from eqco.runtime.whole_files import refuse_unwritable, whole_file
 
 
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path):
@@ -16,7 +16,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path):
     path.write_text("old")
 
     def half_written():
-        with whole_file(path) as partial:
+        with atomic_write(path) as partial:
             partial.write_text("ne")
             raise KeyboardInterrupt
 

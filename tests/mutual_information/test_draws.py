@@ -3,7 +3,7 @@
 import torch
 from torch.testing import assert_close
 
-from eqco.lab import PairDraws, random_source
+from eqco.mutual_information import PairDraws, random_source
 from eqco.theory import gaussian_correlation
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from eqco.lab.critics import StackedCritics, Workspace
-from eqco.lab.draws import PairDraws, random_source, require_pairs
-from eqco.lab.estimators import Estimator
+from eqco.mutual_information.critics import StackedCritics
+from eqco.mutual_information.draws import PairDraws, random_source, require_pairs
+from eqco.mutual_information.estimators import Estimator
 from eqco.runtime.errors import InputError
 from eqco.theory import gaussian_correlation
 from eqco.theory.rules import require_positive
@@ -21,7 +21,7 @@ Advance = Callable[[int], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """One value of f̂ from one trained critic, and what it is worth."""
+    """One value of f̂ from one trained critic, and its guarantee."""
 
     estimator: str
     information: float  # the truth, in nats
@@ -84,20 +84,19 @@ def measure(
         gaussian_correlation(information, dim)
     advance = advance or (lambda count: None)
 
-    sources = [
+    generators = [
         random_source(seed, num_pairs, information, "weights")
         for _ in estimators
         for information in informations
     ]
-    critics = StackedCritics(sources, dim=dim, hidden=hidden_size, output=output_size)
-    work = critics.workspace(num_pairs)
+    critics = StackedCritics(generators, dim=dim, hidden=hidden_size, output=output_size)
 
     def draws(purpose: str) -> PairDraws:
         return PairDraws(informations, dim=dim, seed=seed, num_pairs=num_pairs, purpose=purpose)
 
-    with torch.no_grad():
-        train(critics, work, estimators, draws("training"), learning_rate, steps, advance)
-        values = frozen_values(critics, work, estimators, draws, repeats, advance)
+    keep_freed_memory()
+    train(critics, estimators, draws("training"), num_pairs, learning_rate, steps, advance)
+    values = frozen_values(critics, estimators, draws, num_pairs, repeats, advance)
     if not bool(values.isfinite().all()):
         raise InputError(
             f"training diverged at pairs={num_pairs}: the values read are not finite. "
@@ -124,82 +123,79 @@ def measure(
 
 def train(
     critics: StackedCritics,
-    work: Workspace,
     estimators: Sequence[Estimator],
     draws: PairDraws,
+    num_pairs: int,
     learning_rate: float,
     steps: int,
     advance: Advance,
 ) -> None:
     """Adam on fresh pairs at every step; each critic climbs its own estimator."""
-    optimizer = torch.optim.Adam([critics.parameters], lr=learning_rate, fused=True)
-    logits = by_estimator(work.logits, estimators)
-    d_logits = by_estimator(work.d_logits, estimators)
+    optimizer = torch.optim.Adam(critics.parameters(), lr=learning_rate, fused=True)
+    positive = torch.arange(num_pairs)
     for _ in range(steps):
-        fill_pairs(work, estimators, draws)
-        critics.compare(work)
-        for row, estimator in enumerate(estimators):
-            estimator.set_d_logits(logits[row], out=d_logits[row])
-        critics.set_gradients(work)
+        scores = in_batch_scores(critics, estimators, *draws.pairs(num_pairs))
+        values = [e.value(s, positive) for e, s in zip(estimators, scores, strict=True)]
+        optimizer.zero_grad()
+        (-torch.cat(values).sum()).backward()
         optimizer.step()
         advance(1)
 
 
+@torch.no_grad()
 def frozen_values(
     critics: StackedCritics,
-    work: Workspace,
     estimators: Sequence[Estimator],
     draws: Callable[[str], PairDraws],
+    num_pairs: int,
     repeats: int,
     advance: Advance,
 ) -> Tensor:
     """The value of every estimate, (repeats, E, I), on fresh pairs each time; float64."""
-    num_pairs = work.logits.shape[-1]
-    shared, own = draws("estimation"), draws("estimation, separate negatives")
-    logits = by_estimator(work.logits, estimators)
-    room = by_estimator(work.d_logits, estimators)
-    values = torch.empty(repeats, *logits.shape[:2], dtype=torch.float64)
+    shared, separate = draws("estimation"), draws("estimation, separate negatives")
+    positive = torch.arange(num_pairs)
+    values = torch.empty(repeats, len(estimators), len(shared.sources), dtype=torch.float64)
     for repeat in range(repeats):
-        fill_pairs(work, estimators, shared)
-        critics.compare(work)
+        scores = in_batch_scores(critics, estimators, *shared.pairs(num_pairs))
         for row, estimator in enumerate(estimators):
-            if estimator.separate_queries is None:
-                values[repeat, row] = estimator.in_batch_value(logits[row], room[row])
+            count = estimator.separate_queries
+            if count is None:
+                values[repeat, row] = estimator.value(scores[row], positive)
             else:
-                count = estimator.separate_queries
-                scores = separate(critics, row, own, count, num_pairs - 1)
-                values[repeat, row] = estimator.value(*scores, num_pairs - 1)
+                own = separate_scores(critics, row, separate, count, num_pairs - 1)
+                values[repeat, row] = estimator.value(own, torch.zeros(count, dtype=torch.long))
         advance(1)
     return values
 
 
-def separate(
+def in_batch_scores(
+    critics: StackedCritics, estimators: Sequence[Estimator], x: Tensor, y: Tensor
+) -> list[Tensor]:
+    """Every query with every key, (I, N, N), for each estimator: all see the same pairs."""
+    count = len(estimators)
+    queries = critics.query_mlp(x.repeat(count, 1, 1)).chunk(count)
+    keys = critics.key_mlp(y.repeat(count, 1, 1)).chunk(count)
+    return [torch.bmm(q, k.mT) for q, k in zip(queries, keys, strict=True)]
+
+
+def separate_scores(
     critics: StackedCritics, row: int, draws: PairDraws, num_queries: int, num_negatives: int
-) -> tuple[Tensor, Tensor]:
-    """Positive (I, n) and negative (I, n, K) scores, the negatives drawn for each query alone."""
+) -> Tensor:
+    """Scores (I, n, 1 + K), the positive first, the negatives drawn for each query alone."""
     count = len(draws.sources)
     rows = slice(row * count, (row + 1) * count)
     x, y = draws.pairs(num_queries)
     others = draws.independent(num_queries * num_negatives)
-    queries = critics.query_tower.embed(with_one(x), rows=rows)
-    keys = critics.key_tower.embed(with_one(torch.cat([y, others], dim=1)), rows=rows)
-    positive = (queries * keys[:, :num_queries]).sum(-1)
-    own_keys = keys[:, num_queries:].unflatten(1, (num_queries, num_negatives))
-    return positive, (own_keys @ queries[..., None])[..., 0]
+    queries = critics.query_mlp(x, rows)[..., None]
+    positive = critics.key_mlp(y, rows)[:, :, None]
+    negative = critics.key_mlp(others, rows).unflatten(1, (num_queries, num_negatives))
+    return (torch.cat([positive, negative], dim=2) @ queries)[..., 0]
 
 
-def fill_pairs(work: Workspace, estimators: Sequence[Estimator], draws: PairDraws) -> None:
-    """Put fresh pairs into the workspace: the same for every estimator."""
-    x, y = draws.pairs(work.x.shape[1])
-    by_estimator(work.x, estimators)[..., :-1] = x
-    by_estimator(work.y, estimators)[..., :-1] = y
+def keep_freed_memory() -> None:
+    """Let the allocator keep what a step frees, so that the next need not fetch it anew.
 
-
-def with_one(inputs: Tensor) -> Tensor:
-    """Inputs with the column of ones that carries the first layer's bias."""
-    return torch.cat([inputs, torch.ones_like(inputs[..., :1])], dim=-1)
-
-
-def by_estimator(stack: Tensor, estimators: Sequence[Estimator]) -> Tensor:
-    """A view of a stack (E·I, …) as (E, I, …)."""
-    return stack.unflatten(0, (len(estimators), -1))
+    glibc returns a freed block to the system at once unless a larger one has been freed before.
+    At K = 512 a step takes up to a quarter longer without this line.
+    """
+    torch.empty(31 * 2**20, dtype=torch.uint8)  # 32 MiB is the largest size that glibc remembers

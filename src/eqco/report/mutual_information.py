@@ -1,11 +1,11 @@
-"""Readings of the lab as a table that says of each f̂ whether it is a bound or an estimate."""
+"""Readings as a table that says of each f̂ whether it is a bound or an estimate."""
 
 from collections.abc import Sequence
 from statistics import fmean
 
 from rich.console import Console
 
-from eqco.lab import Reading
+from eqco.mutual_information import Reading
 from eqco.report.tables import print_table
 
 __all__ = ["print_readings", "readings_table"]
@@ -31,14 +31,14 @@ def readings_table(readings: Sequence[Reading]) -> tuple[list[str], list[list[st
                 estimator,
                 f"{group[0].alpha:g}",
                 f"{fmean(values):.3f} ±{error:.3f}",
-                worth(group[0]),
+                guarantee(group[0]),
             ]
         )
     spread = "half the spread over seeds" if several else "standard error"
     return ["truth", "K", "estimator", "α", f"f̂ (± {spread})", "f̂ is"], lines
 
 
-def worth(reading: Reading) -> str:
+def guarantee(reading: Reading) -> str:
     """Bound or estimate, and how far an estimate may be above the truth in expectation."""
     if reading.kind == "bound":
         return "a bound"

@@ -1,0 +1,27 @@
+"""Estimators of mutual information, tried on correlated Gaussians (Table 5)."""
+
+from eqco.mutual_information.critics import StackedCritics
+from eqco.mutual_information.draws import PairDraws, random_source
+from eqco.mutual_information.estimators import (
+    ESTIMATORS,
+    EqCo,
+    Estimator,
+    InfoNCE,
+    MultiLabelCPC,
+    named_estimators,
+)
+from eqco.mutual_information.measurement import Reading, measure
+
+__all__ = [
+    "ESTIMATORS",
+    "EqCo",
+    "Estimator",
+    "InfoNCE",
+    "MultiLabelCPC",
+    "PairDraws",
+    "Reading",
+    "StackedCritics",
+    "measure",
+    "named_estimators",
+    "random_source",
+]
