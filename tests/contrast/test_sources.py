@@ -1,4 +1,4 @@
-"""Who meets whom: in-batch, sampled, queue, and their combination."""
+"""Which keys each query is scored against: in-batch, sampled, queue, and their combination."""
 
 import copy
 from collections import Counter
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 import eqco
-from eqco.contrast.negatives import met_columns
+from eqco.contrast.negatives import key_indices
 from eqco.contrast.sampled import ONE_BY_ONE, distinct_places
 from eqco.runtime.errors import InputError
 
@@ -20,16 +20,20 @@ def drawn(n, count, *, seed=0, step=0, index=None, views=1, shared=False):
     index = torch.arange(n) if index is None else index
     keys = [unit_vectors(v, n, 4) for v in range(views)]
     pool = eqco.in_batch_negatives(*keys, index=index)
-    return eqco.sampled_negatives(
+    negatives = eqco.sampled_negatives(
         pool, count, seed=seed, step=step, index=index, num_queries=n, shared=shared
-    ).columns
+    )
+    # numbers in the pool, also where the drawn keys have become the pool
+    place = {tuple(key): number for number, key in enumerate(pool.keys.tolist())}
+    numbers = torch.tensor([place[tuple(key)] for key in negatives.keys.tolist()])
+    return numbers[key_indices(negatives, len(index))]
 
 
 @given(n=st.integers(2, 20), views=st.integers(1, 2))
 def test_in_batch_leaves_out_only_the_own_instance(n, views):
     index = torch.arange(n)
     pool = eqco.in_batch_negatives(*[unit_vectors(v, n, 4) for v in range(views)], index=index)
-    met = met_columns(pool, n)
+    met = key_indices(pool, n)
     assert pool.num_negatives == views * (n - 1) == met.shape[1]
     for query, row in enumerate(met.tolist()):
         assert sorted(row) == [j for j in range(views * n) if j % n != query]
@@ -44,10 +48,10 @@ def test_in_batch_leaves_out_only_the_own_instance(n, views):
 )
 def test_a_draw_is_distinct_and_never_the_own_instance(seed, n, views, share, shared):
     count = max(1, int(share * views * (n - 1)))
-    columns = drawn(n, count, seed=seed, views=views, shared=shared)
-    assert columns.shape == (n, count)
-    assert all(len(set(row)) == count for row in columns.tolist())
-    assert ((columns % n) != torch.arange(n)[:, None]).all()
+    indices = drawn(n, count, seed=seed, views=views, shared=shared)
+    assert indices.shape == (n, count)
+    assert all(len(set(row)) == count for row in indices.tolist())
+    assert ((indices % n) != torch.arange(n)[:, None]).all()
 
 
 @given(seed=seeds, step=st.integers(0, 1000), shared=st.booleans())
@@ -100,7 +104,7 @@ def test_the_queue_is_a_list_that_forgets_its_oldest(capacity, sizes):
     for size in sizes:
         batch = list(range(number, number + size))
         number += size
-        queue.remember(torch.tensor(batch, dtype=torch.float32)[:, None])
+        queue.enqueue(torch.tensor(batch, dtype=torch.float32)[:, None])
         held = sorted(queue.negatives().keys[:, 0].int().tolist())
         if size > capacity:
             assert len(set(held)) == capacity
@@ -122,7 +126,7 @@ def test_with_batches_that_fit_the_queue_holds_exactly_the_last_keys(capacity, s
         size = min(size, capacity)
         batch = list(range(number, number + size))
         number += size
-        queue.remember(torch.tensor(batch, dtype=torch.float32)[:, None])
+        queue.enqueue(torch.tensor(batch, dtype=torch.float32)[:, None])
         model = [*model, *batch][-capacity:]
         assert sorted(queue.negatives().keys[:, 0].int().tolist()) == model
 
@@ -131,7 +135,7 @@ def test_the_choice_of_a_large_batch_changes_from_batch_to_batch():
     queue = eqco.KeyQueue(4, 1)
     batch, held = torch.arange(64.0)[:, None], []
     for _ in range(3):
-        queue.remember(batch)
+        queue.enqueue(batch)
         held.append(tuple(sorted(queue.keys[:, 0].tolist())))
     assert len(set(held)) == 3
 
@@ -140,24 +144,28 @@ def test_the_choice_of_a_large_batch_changes_from_batch_to_batch():
 def test_a_saved_and_loaded_queue_goes_on_like_one_never_saved(before, after):
     queue = eqco.KeyQueue(7, 2, seed=3)
     for i, size in enumerate(before):
-        queue.remember(torch.full((size, 2), float(i)))
+        queue.enqueue(torch.full((size, 2), float(i)))
     loaded = eqco.KeyQueue(7, 2, seed=3)
     loaded.load_state_dict(copy.deepcopy(queue.state_dict()))
     for each in (queue, loaded):
-        each.remember(torch.arange(float(after * 2)).view(after, 2))
+        each.enqueue(torch.arange(float(after * 2)).view(after, 2))
     assert torch.equal(queue.negatives().keys, loaded.negatives().keys)
-    assert queue.get_extra_state() == loaded.get_extra_state()
+    assert_same_state(queue.state_dict(), loaded.state_dict())
+
+
+def assert_same_state(first, second):
+    assert first.keys() == second.keys() == {"keys", "cursor", "filled", "batches"}
+    assert all(torch.equal(first[name], second[name]) for name in first)
 
 
 def test_reading_changes_nothing_and_keys_carry_no_gradient():
     queue = eqco.KeyQueue(5, 2)
-    queue.remember(torch.ones(3, 2, requires_grad=True))
+    queue.enqueue(torch.ones(3, 2, requires_grad=True))
     state = copy.deepcopy(queue.state_dict())
     for _ in range(3):
         negatives = queue.negatives()
     assert not negatives.keys.requires_grad
-    assert_close(queue.state_dict()["keys"], state["keys"])
-    assert queue.get_extra_state() == state["_extra_state"]
+    assert_same_state(queue.state_dict(), state)
 
 
 @given(seed=seeds, sampled=st.booleans(), queued=st.integers(1, 9))
@@ -167,12 +175,12 @@ def test_combined_sources_meet_both_and_k_is_the_sum(seed, sampled, queued):
     batch = eqco.in_batch_negatives(keys, index=index)
     if sampled:
         batch = eqco.sampled_negatives(batch, 3, seed=seed, step=0, index=index, num_queries=n)
-    queue = eqco.KeyQueue(12, 4)
-    queue.remember(unit_vectors(seed + 2, queued, 4))
+    queue = eqco.KeyQueue(12, 4, dtype=torch.float64)
+    queue.enqueue(unit_vectors(seed + 2, queued, 4))
     both = eqco.combine_negatives(batch, queue.negatives())
     assert both.num_negatives == batch.num_negatives + queued
     each = torch.stack(
-        [torch.cat([batch.keys[row], queue.negatives().keys]) for row in met_columns(batch, n)]
+        [torch.cat([batch.keys[row], queue.negatives().keys]) for row in key_indices(batch, n)]
     )
     ours = eqco.contrastive_loss(queries, keys, both, alpha=64)
     assert_close(ours, eqco.contrastive_loss(queries, keys, each, alpha=64), rtol=1e-6, atol=1e-6)
@@ -187,15 +195,17 @@ def test_one_process_need_not_number_its_queries():
     assert_close(pool.excluded, eqco.in_batch_negatives(keys, index=everyone).excluded)
     drawn = eqco.sampled_negatives(pool, 3, seed=1, step=2)
     told = eqco.sampled_negatives(pool, 3, seed=1, step=2, index=everyone, num_queries=8)
-    assert torch.equal(drawn.columns, told.columns)
+    assert torch.equal(drawn.indices, told.indices)
 
 
 @pytest.mark.parametrize("count", [2, 8])
 def test_a_queue_refuses_the_state_of_a_larger_one_and_stays_as_it_was(count):
     large, small = eqco.KeyQueue(8, 2), eqco.KeyQueue(4, 2)
-    large.remember(torch.ones(count, 2))
-    small.remember(torch.zeros(3, 2))
-    with pytest.raises(InputError, match="a queue of capacity=8, and this one has capacity=4"):
+    large.enqueue(torch.ones(count, 2))
+    small.enqueue(torch.zeros(3, 2))
+    with pytest.raises(
+        InputError, match="capacity=8 and dim=2, and this one has capacity=4 and dim=2"
+    ):
         small.load_state_dict(large.state_dict())
     assert small.negatives().num_negatives == 3
     assert small.cursor == 3

@@ -118,7 +118,7 @@ def check_pool(queries: Tensor, negatives: Negatives | Tensor) -> int:
     if not isinstance(negatives, Negatives):
         num_negatives = keys.shape[1]
     else:
-        for name, places in (("columns", negatives.columns), ("excluded", negatives.excluded)):
+        for name, places in (("indices", negatives.indices), ("excluded", negatives.excluded)):
             if places is not None and len(places) != num_queries:
                 raise InputError(
                     f"negatives.{name} has {len(places)} rows for {num_queries} queries; "
@@ -139,7 +139,7 @@ def check_places(negatives: Negatives | Tensor) -> None:
     if not isinstance(negatives, Negatives):
         return
     size = len(negatives.keys)
-    for name, places in (("columns", negatives.columns), ("excluded", negatives.excluded)):
+    for name, places in (("indices", negatives.indices), ("excluded", negatives.excluded)):
         if places is not None and places.numel():
             low, high = int(places.min()), int(places.max())
             if low < 0 or high >= size:
@@ -225,9 +225,9 @@ def check_floating(name: str, tensor: Tensor) -> None:
 def no_tensor(given: object) -> str:
     """What was given in place of a tensor, and what would work."""
     kind = type(given).__name__
-    if hasattr(given, "negatives") and hasattr(given, "remember"):
+    if hasattr(given, "negatives") and hasattr(given, "enqueue"):
         return (
-            f"a {kind}; pass queue.negatives(), and call queue.remember(keys) after the step, so "
+            f"a {kind}; pass queue.negatives(), and call queue.enqueue(keys) after the step, so "
             f"that no query meets its own key."
         )
     if isinstance(given, FunctionType):

@@ -223,13 +223,13 @@ def met_keys(
     for start in range(0, len(rows), chunk):
         here = slice(start, start + chunk)
         similarity = queries[here] @ keys.t()
-        places = negatives.excluded if negatives.columns is None else negatives.columns
+        places = negatives.excluded if negatives.indices is None else negatives.indices
         count = None
         if places is not None:
             named = torch.zeros_like(similarity)
             place = places[rows[here]]
             named.scatter_add_(1, place, named.new_ones(()).expand_as(place))
-            count = named if negatives.columns is not None else (named == 0).to(named.dtype)
+            count = named if negatives.indices is not None else (named == 0).to(named.dtype)
             similarity += temperature * count.log()
         yield queries[here], positives[here], keys, similarity, count
 

@@ -278,14 +278,14 @@ def of_all_processes(contrasts: Sequence[Contrast]) -> list[Contrast]:
     gather = processes.gather
     found = []
     for contrast in contrasts:
-        keys, columns, excluded = (
+        keys, indices, excluded = (
             contrast.negatives.keys,
-            contrast.negatives.columns,
+            contrast.negatives.indices,
             contrast.negatives.excluded,
         )
         negatives = Negatives(
             keys.detach(),
-            columns=None if columns is None else gather(columns),
+            indices=None if indices is None else gather(indices),
             excluded=None if excluded is None else gather(excluded),
         )
         queries, positives = gather(contrast.queries), gather(contrast.positives)
