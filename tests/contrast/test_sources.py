@@ -1,6 +1,7 @@
 """Which keys each query is scored against: in-batch, sampled, queue, and their combination."""
 
 import copy
+import math
 from collections import Counter
 
 import pytest
@@ -8,12 +9,15 @@ import torch
 from drawing import seeds, unit_vectors
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.profiler import ProfilerActivity, profile
 from torch.testing import assert_close
 
 import eqco
+from eqco.contrast import sampled
 from eqco.contrast.negatives import key_indices
-from eqco.contrast.sampled import ONE_BY_ONE, distinct_places
+from eqco.contrast.sampled import ONE_BY_ONE, distinct_places, many_distinct_places
 from eqco.runtime.errors import InputError
+from eqco.runtime.seeds import generator_for
 
 
 def drawn(n, count, *, seed=0, step=0, index=None, views=1, shared=False):
@@ -215,3 +219,96 @@ def test_exclusions_are_of_the_queries_that_draw():
     pool = eqco.in_batch_negatives(torch.ones(8, 4), index=torch.tensor([0, 1], dtype=torch.int32))
     with pytest.raises(InputError, match="excludes keys for 2 queries, but 8 draw from it"):
         eqco.sampled_negatives(pool, 3, seed=0, step=0, num_queries=8)
+
+
+@given(seed=seeds, n=st.integers(3, 12), views=st.integers(1, 2), size=st.floats(0, 1))
+def test_a_shared_draw_hands_over_the_drawn_keys_and_gives_eq_1(seed, n, views, size):
+    queries, *keys = (unit_vectors(seed + v, n, 4) for v in range(views + 1))
+    pool = eqco.in_batch_negatives(*keys)
+    count = max(1, int(size * pool.num_negatives))
+    drawn = eqco.sampled_negatives(pool, count, seed=seed, step=0, shared=True)
+    assert drawn.num_negatives == count
+    assert len(drawn.keys) == count + views
+    order = torch.randperm(len(pool.keys), generator=generator_for("negatives", seed, 0)).tolist()
+    first = [[i for i in order if i % n != query][:count] for query in range(n)]
+    told = eqco.Negatives(pool.keys, indices=torch.tensor(first))
+    ours, theirs = (
+        eqco.contrastive_loss(queries, keys[0], each, alpha=64) for each in (drawn, told)
+    )
+    assert_close(ours, theirs)
+
+
+def test_a_shared_draw_of_a_queue_is_a_smaller_pool():
+    pool = eqco.Negatives(torch.arange(50.0)[:, None])
+    drawn = eqco.sampled_negatives(pool, 7, seed=0, step=0, num_queries=3, shared=True)
+    assert (drawn.indices, drawn.excluded, len(drawn.keys.unique())) == (None, None, 7)
+
+
+def test_draws_of_few_are_those_of_every_version():
+    """Recorded trainings depend on them."""
+    places = distinct_places(2, 300, 5, generator_for("negatives", 1, 2))
+    assert places.tolist() == [[225, 107, 126, 140, 84], [17, 131, 40, 34, 161]]
+
+
+@settings(max_examples=40)
+@given(seed=seeds, size=st.integers(34, 700), part=st.floats(0, 1))
+def test_large_draws_are_distinct_at_any_count(seed, size, part):
+    count = ONE_BY_ONE + 1 + int(part * (size - ONE_BY_ONE - 1))
+    places = distinct_places(6, size, count, torch.Generator().manual_seed(seed))
+    assert places.shape == (6, count)
+    assert places.min() >= 0
+    assert places.max() < size
+    assert all(len(row.unique()) == count for row in places)
+
+
+def test_sets_of_every_large_draw_are_equally_likely(monkeypatch):
+    """All ways of drawing many, on sets small enough to count."""
+    rows = 20_000
+    for count, dense in ((2, 1), (2, 8), (3, 8), (4, 8)):
+        monkeypatch.setattr(sampled, "DENSE", dense)
+        generator = torch.Generator().manual_seed(0)
+        places = many_distinct_places(rows, 5, count, generator)
+        sets = Counter(tuple(sorted(row)) for row in places.tolist())
+        expected = rows / math.comb(5, count)
+        assert len(sets) == math.comb(5, count)
+        assert all(abs(seen - expected) < 5 * expected**0.5 for seen in sets.values())
+
+
+@pytest.mark.parametrize("count", [40, 4000])
+def test_a_large_draw_never_holds_a_ranking_of_the_pool(count):
+    """64 queries of 100 000 keys: a ranking takes 25 MB and more."""
+    pool = eqco.Negatives(torch.zeros(100_000, 1))
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as prof:
+        eqco.sampled_negatives(pool, count, seed=0, step=0, num_queries=64)
+    events = [e for e in prof.profiler.kineto_results.events() if e.name() == "[memory]"]
+    assert max(event.nbytes() for event in events) <= 17 * 2**20
+
+
+def test_draws_work_under_another_default_device():
+    pool = eqco.in_batch_negatives(torch.randn(50, 4, generator=torch.Generator().manual_seed(0)))
+    calls = [
+        lambda count=count, shared=shared: eqco.sampled_negatives(
+            pool, count, seed=0, step=0, shared=shared
+        )
+        for count in (3, 33, 40)
+        for shared in (False, True)
+    ]
+    usual = [call() for call in calls]
+    torch.set_default_device("meta")
+    try:
+        moved = [call() for call in calls]
+        queue = eqco.KeyQueue(4, 2)
+    finally:
+        torch.set_default_device(None)
+    assert queue.keys.device.type == "meta"
+    for one, other in zip(usual, moved, strict=True):
+        assert torch.equal(key_indices(one, 50), key_indices(other, 50))
+
+
+def test_negatives_are_equal_to_themselves_alone():
+    first, second = (eqco.Negatives(torch.ones(3, 2)) for _ in range(2))
+    assert first == first
+    assert first != second
+    assert len({first, second}) == 2
+    contrasts = [eqco.Contrast(torch.ones(1, 2), torch.ones(1, 2), first) for _ in range(2)]
+    assert contrasts[0] != contrasts[1]

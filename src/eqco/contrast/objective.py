@@ -147,6 +147,8 @@ def loss_per_query(
     if isinstance(negatives, Negatives):
         keys, indices = negatives.keys, negatives.indices
         chunk = chunk_size(len(queries), len(keys), keys.requires_grad)
+        if torch.compiler.is_compiling():
+            chunk = len(keys)  # one gather is a small graph, many chunks are not
         if indices is None or not gathering_small_pays(chunk, len(keys), indices.shape[1]):
             return streamed_loss(
                 queries, positives, keys, temperature,

@@ -72,7 +72,9 @@ def streamed_loss(
     gathered = False
     if chunk is None:
         chunk = chunk_size(len(queries), len(keys), keys.requires_grad)
-        gathered = indices is not None and gathering_pays(chunk, len(keys), indices.shape[1])
+        # its many small blocks would all become part of a compiled graph
+        if indices is not None and not torch.compiler.is_compiling():
+            gathered = gathering_pays(chunk, len(keys), indices.shape[1])
     if torch.compiler.is_compiling():
         # one tensor in two roles stops the compiler; a view of it is another tensor
         positives, keys = positives.view_as(positives), keys.view_as(keys)
