@@ -13,9 +13,9 @@ from torch.profiler import ProfilerActivity, profile
 from torch.testing import assert_close
 
 import eqco
-from eqco.contrast import sampled
-from eqco.contrast.negatives import key_indices
-from eqco.contrast.sampled import ONE_BY_ONE, distinct_places, many_distinct_places
+from eqco.contrast import streaming
+from eqco.contrast.negatives import key_indices, row_counts
+from eqco.contrast.sampled import ONE_BY_ONE, chosen_places, distinct_places, many_distinct_places
 from eqco.runtime.errors import InputError
 from eqco.runtime.seeds import generator_for
 
@@ -254,20 +254,30 @@ def test_draws_of_few_are_those_of_every_version():
 @given(seed=seeds, size=st.integers(34, 700), part=st.floats(0, 1))
 def test_large_draws_are_distinct_at_any_count(seed, size, part):
     count = ONE_BY_ONE + 1 + int(part * (size - ONE_BY_ONE - 1))
-    places = distinct_places(6, size, count, torch.Generator().manual_seed(seed))
-    assert places.shape == (6, count)
-    assert places.min() >= 0
-    assert places.max() < size
-    assert all(len(row.unique()) == count for row in places)
+    generator = torch.Generator().manual_seed(seed)
+    chosen = chosen_places(6, size, count, generator)
+    assert chosen.shape == (6, size)
+    assert chosen.sum(dim=1).tolist() == [count] * 6
+    if 4 * count < 3 * size:
+        places = distinct_places(6, size, count, generator)
+        assert places.shape == (6, count)
+        assert places.min() >= 0
+        assert places.max() < size
+        assert all(len(row.unique()) == count for row in places)
 
 
-def test_sets_of_every_large_draw_are_equally_likely(monkeypatch):
+def test_sets_of_every_large_draw_are_equally_likely():
     """All ways of drawing many, on sets small enough to count."""
     rows = 20_000
-    for count, dense in ((2, 1), (2, 8), (3, 8), (4, 8)):
-        monkeypatch.setattr(sampled, "DENSE", dense)
-        generator = torch.Generator().manual_seed(0)
-        places = many_distinct_places(rows, 5, count, generator)
+    for draw, count in (
+        (many_distinct_places, 2),
+        (many_distinct_places, 4),
+        (chosen_places, 2),
+        (chosen_places, 4),
+    ):
+        places = draw(rows, 5, count, torch.Generator().manual_seed(0))
+        if places.dtype == torch.bool:
+            places = places.nonzero()[:, 1].view(rows, count)
         sets = Counter(tuple(sorted(row)) for row in places.tolist())
         expected = rows / math.comb(5, count)
         assert len(sets) == math.comb(5, count)
@@ -312,3 +322,76 @@ def test_negatives_are_equal_to_themselves_alone():
     assert len({first, second}) == 2
     contrasts = [eqco.Contrast(torch.ones(1, 2), torch.ones(1, 2), first) for _ in range(2)]
     assert contrasts[0] != contrasts[1]
+
+
+@given(seed=seeds, n=st.integers(36, 60), views=st.integers(1, 2), learns=st.booleans())
+def test_a_draw_of_many_is_a_mask_and_gives_eq_1(seed, n, views, learns):
+    queries, *keys = (unit_vectors(seed + v, n, 4).requires_grad_(learns) for v in range(views + 1))
+    pool = eqco.in_batch_negatives(*keys)
+    drawn = eqco.sampled_negatives(pool, 34, seed=seed, step=0)
+    assert drawn.indices is None
+    assert drawn.num_negatives == 34
+    assert not drawn.mask.gather(1, pool.excluded).any()
+    each = pool.keys[key_indices(drawn, n)]
+    for temperature in (0.2, torch.tensor(0.2, dtype=torch.float64)):
+        wanted = [queries, *keys] if learns else []
+        found = []
+        for negatives in (drawn, each):
+            loss = eqco.contrastive_loss(
+                queries, keys[0], negatives, temperature=temperature, alpha=64
+            )
+            found.append(
+                [loss, *(torch.autograd.grad(loss, wanted, retain_graph=True) if learns else ())]
+            )
+        assert_close(found[0], found[1])
+
+
+@pytest.mark.parametrize("width", [1, 255, 256, 300, 8192 * 3 + 1])
+def test_flags_are_counted(width):
+    mask = torch.rand(5, width, generator=torch.Generator().manual_seed(0)) < 0.7
+    assert torch.equal(row_counts(mask), mask.sum(dim=1))
+    assert row_counts(torch.ones_like(mask)).tolist() == [width] * 5
+
+
+def test_a_mask_that_is_none_is_refused():
+    keys = torch.ones(5, 4)
+    with pytest.raises(InputError, match=r"it must be \(N, 5\) of type torch.bool"):
+        eqco.Negatives(keys, mask=torch.ones(2, 4, dtype=torch.bool))
+    uneven = eqco.Negatives(keys, mask=torch.eye(5).bool() | (torch.arange(5) == 0))
+    with pytest.raises(InputError, match=r"from 1 to 2 keys in a row"):
+        eqco.contrastive_loss(keys, keys, uneven)
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "dot"])
+@pytest.mark.parametrize("learned", [False, True])
+@pytest.mark.parametrize("count", [3, 700])
+def test_keys_gathered_in_blocks_give_the_loss_and_gradients_of_eq_1(
+    count, learned, similarity, monkeypatch
+):
+    """Few indices of a pool beyond one chunk, some of them twice."""
+    generator = torch.Generator().manual_seed(0)
+    monkeypatch.setattr(streaming, "CHUNK_ELEMENTS", 64)
+    monkeypatch.setattr(streaming, "WHOLE_ELEMENTS", 64)
+    monkeypatch.setattr(streaming, "GATHERED_ELEMENTS", 1000)
+    size = 40 * count
+    queries, positives = torch.randn(2, 5, 8, generator=generator, dtype=torch.float64)
+    keys = torch.randn(size, 8, generator=generator, dtype=torch.float64)
+    indices = torch.randint(size, (5, count), generator=generator)
+    indices[:, 0] = indices[:, 1]
+    assert streaming.gathering_pays(64, size, count)
+    found = []
+    for gathered in (True, False):
+        wanted = [each.clone().requires_grad_() for each in (queries, positives, keys)]
+        temperature = torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
+        negatives = eqco.Negatives(wanted[2], indices) if gathered else wanted[2][indices]
+        loss = eqco.contrastive_loss(
+            *wanted[:2],
+            negatives,
+            temperature=temperature if learned else 0.5,
+            alpha=64,
+            similarity=similarity,
+        )
+        found.append(
+            [loss, *torch.autograd.grad(loss, [*wanted, *([temperature] if learned else [])])]
+        )
+    assert_close(found[0], found[1])

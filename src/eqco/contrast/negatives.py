@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from eqco.runtime.errors import InputError
@@ -25,7 +26,9 @@ class Negatives:
         indices: the keys each query is scored against, (N, K); None: the whole pool but for what
             is excluded.
         excluded: the keys that are no negatives of a query, distinct in each row, (N, E); None:
-            there are none. Used only where `indices` is None.
+            there are none. Used only where `indices` and `mask` are None.
+        mask: in place of `indices` where these are many: True for the keys each query is scored
+            against, as many in each row, (N, M).
 
     >>> pool = torch.eye(4)
     >>> Negatives(pool).num_negatives
@@ -37,6 +40,7 @@ class Negatives:
     keys: Tensor
     indices: Tensor | None = None
     excluded: Tensor | None = None
+    mask: Tensor | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.keys, Tensor) or self.keys.dim() != 2:
@@ -50,9 +54,18 @@ class Negatives:
                     f"(N, places) of type torch.int64: row numbers of the {len(self.keys)} keys."
                 )
 
+        mask = self.mask
+        if mask is not None and (mask.dtype != torch.bool or mask.shape[1:] != self.keys.shape[:1]):
+            raise InputError(
+                f"mask of shape {tuple(mask.shape)} and type {mask.dtype}; it must be "
+                f"(N, {len(self.keys)}) of type torch.bool: one value for each key."
+            )
+
     @property
     def num_negatives(self) -> int:
         """K, counted: the negatives that each query really has."""
+        if self.mask is not None:
+            return int(self.mask[0].sum())
         if self.indices is not None:
             return self.indices.shape[1]
         return len(self.keys) - (0 if self.excluded is None else self.excluded.shape[1])
@@ -93,7 +106,12 @@ def combine_negatives(first: Negatives, second: Negatives) -> Negatives:
             f"keys of shapes {tuple(first.keys.shape)} and {tuple(second.keys.shape)}; both must "
             f"have the same D."
         )
-    rows = {len(p) for n in (first, second) for p in (n.indices, n.excluded) if p is not None}
+    rows = {
+        len(each)
+        for source in (first, second)
+        for each in (source.indices, source.excluded, source.mask)
+        if each is not None
+    }
     if len(rows) > 1:
         raise InputError(
             f"negatives for {' and for '.join(map(str, sorted(rows)))} queries; both must be for "
@@ -101,7 +119,7 @@ def combine_negatives(first: Negatives, second: Negatives) -> Negatives:
         )
     keys = torch.cat([first.keys, second.keys])
     shift = len(first.keys)
-    if first.indices is None and second.indices is None:
+    if all(each.indices is None and each.mask is None for each in (first, second)):
         places = [first.excluded, None if second.excluded is None else second.excluded + shift]
         given = [place for place in places if place is not None]
         return Negatives(keys, excluded=torch.cat(given, dim=1) if given else None)
@@ -123,6 +141,8 @@ def key_indices(negatives: Negatives, num_queries: int) -> Tensor:
     """The keys each query is scored against, written out, (N, K)."""
     if negatives.indices is not None:
         return negatives.indices
+    if negatives.mask is not None:
+        return negatives.mask.nonzero()[:, 1].view(num_queries, -1)
     everyone = torch.arange(negatives.num_negatives, device=negatives.keys.device)
     return skip_excluded(everyone.expand(num_queries, -1), negatives.excluded)
 
@@ -138,6 +158,14 @@ def skip_excluded(places: Tensor, excluded: Tensor | None) -> Tensor:
     for hole in excluded.sort(dim=1).values.unbind(dim=1):
         places = places + (places >= hole[:, None])
     return places
+
+
+def row_counts(mask: Tensor) -> Tensor:
+    """How many are True in each row, (N,)."""
+    # eight flags side by side are added as one int64, 32 times at the most: each fits its byte
+    padded = F.pad(mask, (0, -mask.shape[1] % 256)).contiguous()
+    flags = padded.view(torch.int64).view(len(mask), -1, 32).sum(dim=2)
+    return flags.view(torch.uint8).sum(dim=1, dtype=torch.int64)
 
 
 def uncompiled(function: Callable[Given, Returned]) -> Callable[Given, Returned]:

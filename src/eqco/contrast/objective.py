@@ -153,7 +153,7 @@ def loss_per_query(
             return streamed_loss(
                 queries, positives, keys, temperature,
                 offset=offset, margin=margin, decoupled=decoupled, unit=unit,
-                indices=indices, excluded=None if indices is not None else negatives.excluded,
+                indices=indices, excluded=negatives.excluded, mask=negatives.mask,
             )  # fmt: skip
         negatives = keys[indices]
     with without_autocast(queries):

@@ -4,7 +4,14 @@ import torch
 from torch import Tensor
 
 from eqco.contrast.in_batch import row_numbers
-from eqco.contrast.negatives import Negatives, require_negatives, skip_excluded, uncompiled
+from eqco.contrast.negatives import (
+    Negatives,
+    require_negatives,
+    row_counts,
+    skip_excluded,
+    uncompiled,
+)
+from eqco.contrast.streaming import GATHER_FROM
 from eqco.runtime.errors import InputError
 from eqco.runtime.seeds import generator_for
 
@@ -12,8 +19,9 @@ __all__ = ["sampled_negatives"]
 
 # Up to this many are drawn one by one, more all at once with repeated ones drawn again.
 ONE_BY_ONE = 32
-# From one number in so many on, it is faster to draw for each number whether it is chosen.
-DENSE = 8
+# From one key in so many on, it is drawn for each key whether it is a negative: the loss then takes
+# the products with all keys, and a mask is faster to draw and to apply than indices.
+DENSE = GATHER_FROM
 # Slots of the table that finds repeated numbers: 16 MiB of int32 at a time.
 TABLE_ELEMENTS = 2**22
 
@@ -36,7 +44,7 @@ def sampled_negatives(
     before a step that is compiled as one graph, and pass the result in.
 
     Args:
-        pool: where to draw from; `indices` must be None.
+        pool: where to draw from; `indices` and `mask` must be None.
         count: K.
         seed: the run's seed.
         step: the training step: each has its own draw.
@@ -48,8 +56,8 @@ def sampled_negatives(
             excluded for it.
 
     Returns:
-        The same pool with `indices` (n, count); or, where `shared`, the drawn keys alone as the
-        pool, with E of them excluded for each query.
+        The same pool with `indices` (n, count), or with a `mask` (n, M) where these are many; or,
+        where `shared`, the drawn keys alone as the pool, with E of them excluded for each query.
 
     >>> from eqco.contrast.in_batch import in_batch_negatives
     >>> drawn = sampled_negatives(in_batch_negatives(torch.randn(8, 4)), 3, seed=0, step=0)
@@ -57,7 +65,7 @@ def sampled_negatives(
     (3, False)
     """
     require_negatives(pool)
-    if pool.indices is not None:
+    if pool.indices is not None or pool.mask is not None:
         raise InputError("negatives were drawn from this pool already; draw from the whole pool.")
     offered = pool.num_negatives
     if not 1 <= count <= offered:
@@ -89,6 +97,12 @@ def sampled_negatives(
         candidates = order[: count + pool.excluded.shape[1]]
         unused = after_allowed(candidates, pool.excluded, count)
         return Negatives(pool.keys.index_select(0, candidates), excluded=unused)
+    if count > ONE_BY_ONE and DENSE * count > offered:
+        chosen = chosen_places(num_queries, offered, count, generator).to(device)[index]
+        if pool.excluded is not None:
+            allowed = chosen.new_ones(len(index), len(pool.keys)).scatter_(1, pool.excluded, False)
+            chosen = torch.zeros_like(allowed).masked_scatter_(allowed, chosen)
+        return Negatives(pool.keys, mask=chosen)
     places = distinct_places(num_queries, offered, count, generator).to(device)[index]
     return Negatives(pool.keys, indices=skip_excluded(places, pool.excluded))
 
@@ -115,15 +129,10 @@ def distinct_places(
 def many_distinct_places(
     num_rows: int, num_places: int, count: int, generator: torch.Generator
 ) -> Tensor:
-    """The same for any count: draw all, and again those that repeat another of their row.
+    """The same in O(num_rows · count): draw all, and again those that repeat another of their row.
 
-    Every set is equally likely, since no step tells one number from another. Where they are many
-    of the numbers, it is drawn for each number whether it is one of them.
+    Every set is equally likely, since no step tells one number from another. Takes few of many.
     """
-    if DENSE * count > num_places:
-        chosen = chosen_places(num_rows, num_places, count, generator)
-        flat = chosen.reshape(-1).nonzero().view(num_rows, count)
-        return flat.sub_(num_places * torch.arange(num_rows, device="cpu")[:, None])
     shape = num_rows, count
     drawn = torch.randint(num_places, shape, generator=generator, device="cpu")
     rows = min(num_rows, max(1, TABLE_ELEMENTS // num_places))
@@ -162,7 +171,9 @@ def draw_repeated_again_(drawn: Tensor, holder: Tensor, generator: torch.Generat
 
 
 def chosen_places(num_rows: int, num_places: int, count: int, generator: torch.Generator) -> Tensor:
-    """Whether each number is one of the `count` of its row, (num_rows, num_places) of bool."""
+    """Whether each number is one of the `count` of its row, (num_rows, num_places); every set of
+    them is equally likely, since no step tells one number from another.
+    """
     if 2 * count > num_places:
         return ~chosen_places(num_rows, num_places, num_places - count, generator)
     # one random byte for each number chooses nearly as many, seldom more: 256 bytes make 32 int64
@@ -171,9 +182,7 @@ def chosen_places(num_rows: int, num_places: int, count: int, generator: torch.G
     threshold = max(0, int(256 * (count - 3 * count**0.5) / num_places))
     chosen = words.random_(-(2**63), None, generator=generator).view(torch.uint8) < threshold
     chosen[:, num_places:] = False
-    # up to 32 of eight flags side by side fit their bytes
-    flags = chosen.view(torch.int64).view(num_rows, -1, 32).sum(dim=2)
-    missing = count - flags.view(torch.uint8).sum(dim=1, dtype=torch.int64)
+    missing = count - row_counts(chosen)
     rows = torch.arange(num_rows, device="cpu")
     chosen, flat = chosen[:, :num_places], chosen.view(-1)
     while missing.any():

@@ -50,6 +50,7 @@ def streamed_loss(
     unit: bool,
     indices: Tensor | None = None,
     excluded: Tensor | None = None,
+    mask: Tensor | None = None,
     chunk: int | None = None,
 ) -> Tensor:
     """Loss of each query over a shared pool, (N,), in float32 or float64.
@@ -65,7 +66,9 @@ def streamed_loss(
         unit: scale queries and keys to length one first.
         indices: the keys each query is scored against, (N, K); repeated ones count as often as
             they stand.
-        excluded: the keys that are no negatives of a query, (N, E).
+        excluded: the keys that are no negatives of a query, (N, E), where neither `indices` nor
+            `mask` says which are.
+        mask: True for the keys each query is scored against, (N, M), in place of `indices`.
         chunk: keys per chunk; None: chosen by what was measured to be fastest, which for few
             indices of many keys is to gather each query's own.
     """
@@ -80,7 +83,7 @@ def streamed_loss(
         positives, keys = positives.view_as(positives), keys.view_as(keys)
     setting = Setting(offset, margin, decoupled, unit, min(chunk, len(keys)), gathered)
     loss: Tensor = StreamedContrast.apply(
-        queries, positives, keys, temperature, indices, excluded, setting
+        queries, positives, keys, temperature, indices if mask is None else mask, excluded, setting
     )
     return loss
 
@@ -365,9 +368,11 @@ def fits_unshifted(temperature: float | Tensor, unit: bool) -> bool:
 
 
 def key_counts(indices: Tensor | None, q: Tensor, size: int) -> Tensor | None:
-    """How often each of `size` keys is a negative of each query, (N, M), where indices say so."""
-    if indices is None:
-        return None
+    """How often each of `size` keys is a negative of each query, (N, M), where indices or a mask
+    say so.
+    """
+    if indices is None or indices.dtype == torch.bool:
+        return indices
     # two bytes for each pair, where the indices themselves take eight, unless one key may
     # stand more often than two bytes can count
     kind = torch.int16 if indices.shape[1] < 2**15 else torch.int32
