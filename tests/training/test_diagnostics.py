@@ -17,7 +17,7 @@ from eqco.training import diagnostics as module
 from eqco.training.diagnostics import diagnose
 
 TAU = 0.2
-FORMS = ["queue", "excluded", "indices", "repeated"]
+FORMS = ["queue", "excluded", "indices", "repeated", "mask"]
 
 
 def contrast_of(form, seed, *, n=7, m=12, dim=6, weight=1.0):
@@ -31,6 +31,7 @@ def contrast_of(form, seed, *, n=7, m=12, dim=6, weight=1.0):
         "queue": Negatives(keys),
         "excluded": Negatives(keys, excluded=order[:, :2]),
         "indices": Negatives(keys, indices=order[:, :5]),
+        "mask": Negatives(keys, mask=order < 5),
         "repeated": Negatives(keys, indices=order[:, [0, 1, 1, 2, 0, 1]]),
     }[form]
     return Contrast(queries, positives, negatives, weight)
@@ -42,6 +43,8 @@ def met(contrast, row):
     keys = [key / math.sqrt(float(key @ key)) for key in negatives.keys]
     if negatives.indices is not None:
         return [keys[column] for column in negatives.indices[row].tolist()]
+    if negatives.mask is not None:
+        return [key for key, here in zip(keys, negatives.mask[row], strict=True) if here]
     barred = [] if negatives.excluded is None else negatives.excluded[row].tolist()
     return [key for place, key in enumerate(keys) if place not in barred]
 

@@ -163,8 +163,9 @@ def skip_excluded(places: Tensor, excluded: Tensor | None) -> Tensor:
 def row_counts(mask: Tensor) -> Tensor:
     """How many are True in each row, (N,)."""
     # eight flags side by side are added as one int64, 32 times at the most: each fits its byte
-    padded = F.pad(mask, (0, -mask.shape[1] % 256)).contiguous()
-    flags = padded.view(torch.int64).view(len(mask), -1, 32).sum(dim=2)
+    spare = -mask.shape[1] % 256
+    padded = F.pad(mask, (0, spare)) if spare else mask
+    flags = padded.contiguous().view(torch.int64).view(len(mask), -1, 32).sum(dim=2)
     return flags.view(torch.uint8).sum(dim=1, dtype=torch.int64)
 
 

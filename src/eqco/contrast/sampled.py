@@ -98,7 +98,7 @@ def sampled_negatives(
         unused = after_allowed(candidates, pool.excluded, count)
         return Negatives(pool.keys.index_select(0, candidates), excluded=unused)
     if count > ONE_BY_ONE and DENSE * count > offered:
-        chosen = chosen_places(num_queries, offered, count, generator).to(device)[index]
+        chosen = chosen_places(num_queries, offered, count, generator)[index.cpu()].to(device)
         if pool.excluded is not None:
             allowed = chosen.new_ones(len(index), len(pool.keys)).scatter_(1, pool.excluded, False)
             chosen = torch.zeros_like(allowed).masked_scatter_(allowed, chosen)
