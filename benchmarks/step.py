@@ -30,7 +30,7 @@ def child(question: dict) -> dict:
     backbone = backbone_named(question["backbone"])
     queue = KeyQueue(count, 128)
     method = MoCo(Encoder(backbone, mlp_head(backbone.feature_dim)), queue=queue, shuffle=False)
-    queue.remember(torch.nn.functional.normalize(torch.randn(count, 128), dim=1))
+    queue.enqueue(torch.nn.functional.normalize(torch.randn(count, 128), dim=1))
     objective, optimiser = (
         Objective(temperature=0.2, alpha=65536),
         sgd(method.encoder.parameters(), 0.03),

@@ -69,21 +69,21 @@ def test_negatives_of_each_query_give_eq_1(seed, n, k, alpha):
 
 
 @given(seed=seeds, k=st.integers(1, 9), m=st.sampled_from([12, 4000]))
-def test_chosen_columns_give_eq_1_and_repeated_ones_count_twice(seed, k, m):
+def test_chosen_indices_give_eq_1_and_repeated_ones_count_twice(seed, k, m):
     """Small pools take the product with all keys, large ones gather: the same value."""
     queries, positives, pool = vectors(seed, 5, 6), vectors(seed + 1, 5, 6), vectors(seed + 2, m, 6)
-    columns = torch.randint(m, (5, k), generator=torch.Generator().manual_seed(seed))
+    indices = torch.randint(m, (5, k), generator=torch.Generator().manual_seed(seed))
     ours = eqco.contrastive_loss(
-        queries, positives, eqco.Negatives(pool, columns=columns), alpha=64, reduction="none"
+        queries, positives, eqco.Negatives(pool, indices=indices), alpha=64, reduction="none"
     )
-    expected = reference(queries, positives, pool[columns], alpha=64)
+    expected = reference(queries, positives, pool[indices], alpha=64)
     assert_close(ours, expected, rtol=1e-10, atol=1e-10)
 
 
 @given(
     seed=seeds,
     chunk=st.integers(1, 30),
-    meets=st.sampled_from(["all", "columns", "excluded"]),
+    meets=st.sampled_from(["all", "indices", "excluded"]),
     decoupled=st.booleans(),
     unit=st.booleans(),
 )
@@ -95,7 +95,7 @@ def test_streaming_and_direct_agree_in_value_and_every_gradient(
     order = torch.rand(n, m, generator=generator).argsort(dim=1)
     places = {
         "all": {},
-        "columns": {"columns": order[:, :7]},
+        "indices": {"indices": order[:, :7]},
         "excluded": {"excluded": order[:, :3]},
     }
     upstream = torch.rand(n, dtype=torch.float64, generator=generator)
@@ -138,7 +138,7 @@ def test_a_known_temperature_gives_the_gradients_of_a_learned_one(
 
 @pytest.mark.parametrize("alpha", [None, 3.0, 65536.0, math.inf])
 @pytest.mark.parametrize("similarity", ["cosine", "dot"])
-@pytest.mark.parametrize("form", ["in-batch", "shared", "chunks", "each", "columns", "excluded"])
+@pytest.mark.parametrize("form", ["in-batch", "shared", "chunks", "each", "indices", "excluded"])
 def test_gradcheck_for_queries_positives_negatives_and_temperature(
     form, similarity, alpha, monkeypatch
 ):
@@ -153,7 +153,7 @@ def test_gradcheck_for_queries_positives_negatives_and_temperature(
     def loss(queries, positives, keys, temperature):
         negatives = {
             "in-batch": None,
-            "columns": lambda: eqco.Negatives(keys, columns=places),
+            "indices": lambda: eqco.Negatives(keys, indices=places),
             "excluded": lambda: eqco.Negatives(keys, excluded=places),
         }.get(form, lambda: keys)
         total = eqco.contrastive_loss(
@@ -376,7 +376,7 @@ def test_a_temperature_that_moves_stays_in_one_graph():
 def test_a_key_met_more_often_than_two_bytes_can_count():
     queries, positives = vectors(0, 2, 4), vectors(1, 2, 4)
     key = vectors(2, 1, 4)
-    often = eqco.Negatives(key, columns=torch.zeros(2, 40_000, dtype=torch.int64))
+    often = eqco.Negatives(key, indices=torch.zeros(2, 40_000, dtype=torch.int64))
     once = eqco.contrastive_loss(queries, positives, key, alpha=64)
     assert_close(eqco.contrastive_loss(queries, positives, often, alpha=64), once)
 

@@ -17,7 +17,7 @@ from eqco.training import diagnostics as module
 from eqco.training.diagnostics import diagnose
 
 TAU = 0.2
-FORMS = ["queue", "excluded", "columns", "repeated"]
+FORMS = ["queue", "excluded", "indices", "repeated", "mask"]
 
 
 def contrast_of(form, seed, *, n=7, m=12, dim=6, weight=1.0):
@@ -30,8 +30,9 @@ def contrast_of(form, seed, *, n=7, m=12, dim=6, weight=1.0):
     negatives = {
         "queue": Negatives(keys),
         "excluded": Negatives(keys, excluded=order[:, :2]),
-        "columns": Negatives(keys, columns=order[:, :5]),
-        "repeated": Negatives(keys, columns=order[:, [0, 1, 1, 2, 0, 1]]),
+        "indices": Negatives(keys, indices=order[:, :5]),
+        "mask": Negatives(keys, mask=order < 5),
+        "repeated": Negatives(keys, indices=order[:, [0, 1, 1, 2, 0, 1]]),
     }[form]
     return Contrast(queries, positives, negatives, weight)
 
@@ -40,8 +41,10 @@ def met(contrast, row):
     """The unit keys that one query meets, one by one."""
     negatives = contrast.negatives
     keys = [key / math.sqrt(float(key @ key)) for key in negatives.keys]
-    if negatives.columns is not None:
-        return [keys[column] for column in negatives.columns[row].tolist()]
+    if negatives.indices is not None:
+        return [keys[column] for column in negatives.indices[row].tolist()]
+    if negatives.mask is not None:
+        return [key for key, here in zip(keys, negatives.mask[row], strict=True) if here]
     barred = [] if negatives.excluded is None else negatives.excluded[row].tolist()
     return [key for place, key in enumerate(keys) if place not in barred]
 
@@ -141,7 +144,7 @@ def test_two_contrasts_give_the_mean_by_weight():
 
 
 def test_contrasts_with_different_k_have_margins_of_their_own():
-    few, many = contrast_of("columns", 0), contrast_of("queue", 0)
+    few, many = contrast_of("indices", 0), contrast_of("queue", 0)
     seen = diagnose([few, many], temperature=TAU, alpha=64)
     apart = [diagnose([each], temperature=TAU, alpha=64).loss for each in (few, many)]
     assert seen.loss == pytest.approx(sum(apart) / 2)
@@ -159,7 +162,7 @@ def test_information_is_a_bound_only_up_to_alpha_equal_to_k(alpha, kind):
 
 
 def test_one_estimate_among_bounds_makes_an_estimate():
-    contrasts = [contrast_of("columns", 0), contrast_of("queue", 0)]
+    contrasts = [contrast_of("indices", 0), contrast_of("queue", 0)]
     assert diagnose(contrasts, temperature=TAU, alpha=8).information_kind == "estimate"
     assert diagnose(contrasts, temperature=TAU, alpha=5).information_kind == "bound"
 
@@ -169,7 +172,7 @@ def test_one_estimate_among_bounds_makes_an_estimate():
 def test_collapse_shows_as_no_information_chance_accuracy_and_no_dimensions(form, alpha):
     healthy = contrast_of(form, 0)
     same = unit_vectors(5, 6).float()
-    pool = Negatives(same.repeat(12, 1), healthy.negatives.columns, healthy.negatives.excluded)
+    pool = Negatives(same.repeat(12, 1), healthy.negatives.indices, healthy.negatives.excluded)
     contrast = Contrast(same.repeat(7, 1), same.repeat(7, 1), pool)
     seen = diagnose([contrast], temperature=TAU, alpha=alpha)
     assert seen.information == pytest.approx(0, abs=1e-5)

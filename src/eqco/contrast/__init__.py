@@ -1,4 +1,4 @@
-"""Who meets whom, and Eq. 1 over it."""
+"""Which keys each query is scored against, and Eq. 1 over them."""
 
 from eqco.contrast.in_batch import in_batch_negatives
 from eqco.contrast.negatives import Contrast, Negatives, combine_negatives

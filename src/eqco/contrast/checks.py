@@ -6,7 +6,7 @@ from types import FunctionType
 import torch
 from torch import Tensor
 
-from eqco.contrast.negatives import Negatives
+from eqco.contrast.negatives import Negatives, row_counts
 from eqco.contrast.streaming import precision
 from eqco.runtime.errors import InputError
 
@@ -118,7 +118,8 @@ def check_pool(queries: Tensor, negatives: Negatives | Tensor) -> int:
     if not isinstance(negatives, Negatives):
         num_negatives = keys.shape[1]
     else:
-        for name, places in (("columns", negatives.columns), ("excluded", negatives.excluded)):
+        for name in ("indices", "excluded", "mask"):
+            places = getattr(negatives, name)
             if places is not None and len(places) != num_queries:
                 raise InputError(
                     f"negatives.{name} has {len(places)} rows for {num_queries} queries; "
@@ -139,7 +140,7 @@ def check_places(negatives: Negatives | Tensor) -> None:
     if not isinstance(negatives, Negatives):
         return
     size = len(negatives.keys)
-    for name, places in (("columns", negatives.columns), ("excluded", negatives.excluded)):
+    for name, places in (("indices", negatives.indices), ("excluded", negatives.excluded)):
         if places is not None and places.numel():
             low, high = int(places.min()), int(places.max())
             if low < 0 or high >= size:
@@ -147,6 +148,13 @@ def check_places(negatives: Negatives | Tensor) -> None:
                     f"negatives.{name} holds row numbers from {low} to {high}, but the {size} keys "
                     f"have the numbers 0 to {size - 1}."
                 )
+    if negatives.mask is not None:
+        fewest, most = (int(each) for each in row_counts(negatives.mask).aminmax())
+        if fewest < most:
+            raise InputError(
+                f"negatives.mask has from {fewest} to {most} keys in a row; all queries must have "
+                f"the same number."
+            )
     excluded = negatives.excluded
     if excluded is not None and excluded.shape[1] > 1:
         ordered = excluded.sort(dim=1).values
@@ -225,9 +233,9 @@ def check_floating(name: str, tensor: Tensor) -> None:
 def no_tensor(given: object) -> str:
     """What was given in place of a tensor, and what would work."""
     kind = type(given).__name__
-    if hasattr(given, "negatives") and hasattr(given, "remember"):
+    if hasattr(given, "negatives") and hasattr(given, "enqueue"):
         return (
-            f"a {kind}; pass queue.negatives(), and call queue.remember(keys) after the step, so "
+            f"a {kind}; pass queue.negatives(), and call queue.enqueue(keys) after the step, so "
             f"that no query meets its own key."
         )
     if isinstance(given, FunctionType):

@@ -1,25 +1,34 @@
-"""The two values that say who is compared with whom."""
+"""The two values that say which keys each query is scored against."""
 
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ParamSpec, TypeVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from eqco.runtime.errors import InputError
 
 __all__ = ["Contrast", "Negatives", "combine_negatives"]
 
+Given = ParamSpec("Given")
+Returned = TypeVar("Returned")
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)
 class Negatives:
     """The keys that queries are pushed away from.
 
     Args:
         keys: a pool of keys, (M, D).
-        columns: the keys each query meets, (N, K); None: each query meets the whole pool but for
-            what is excluded.
-        excluded: the keys a query may never meet, distinct in each row, (N, E); None: there are
-            none. Used only where `columns` is None.
+        indices: the keys each query is scored against, (N, K); None: the whole pool but for what
+            is excluded.
+        excluded: the keys that are no negatives of a query, distinct in each row, (N, E); None:
+            there are none. Used only where `indices` and `mask` are None.
+        mask: in place of `indices` where these are many: True for the keys each query is scored
+            against, as many in each row, (N, M).
 
     >>> pool = torch.eye(4)
     >>> Negatives(pool).num_negatives
@@ -29,30 +38,40 @@ class Negatives:
     """
 
     keys: Tensor
-    columns: Tensor | None = None
+    indices: Tensor | None = None
     excluded: Tensor | None = None
+    mask: Tensor | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.keys, Tensor) or self.keys.dim() != 2:
             given = getattr(self.keys, "shape", None)
             shown = type(self.keys).__name__ if given is None else f"shape {tuple(given)}"
             raise InputError(f"keys of {shown}; a pool of negatives is a torch tensor (M, D).")
-        for name, places in (("columns", self.columns), ("excluded", self.excluded)):
+        for name, places in (("indices", self.indices), ("excluded", self.excluded)):
             if places is not None and (places.dim() != 2 or places.dtype != torch.int64):
                 raise InputError(
                     f"{name} of shape {tuple(places.shape)} and type {places.dtype}; it must be "
                     f"(N, places) of type torch.int64: row numbers of the {len(self.keys)} keys."
                 )
 
+        mask = self.mask
+        if mask is not None and (mask.dtype != torch.bool or mask.shape[1:] != self.keys.shape[:1]):
+            raise InputError(
+                f"mask of shape {tuple(mask.shape)} and type {mask.dtype}; it must be "
+                f"(N, {len(self.keys)}) of type torch.bool: one value for each key."
+            )
+
     @property
     def num_negatives(self) -> int:
-        """K, counted: the negatives that each query really meets."""
-        if self.columns is not None:
-            return self.columns.shape[1]
+        """K, counted: the negatives that each query really has."""
+        if self.mask is not None:
+            return int(self.mask[0].sum())
+        if self.indices is not None:
+            return self.indices.shape[1]
         return len(self.keys) - (0 if self.excluded is None else self.excluded.shape[1])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Contrast:
     """What a method ends at: queries, their positives, their negatives.
 
@@ -73,7 +92,7 @@ class Contrast:
 
 
 def combine_negatives(first: Negatives, second: Negatives) -> Negatives:
-    """Two sources as one: every query meets the negatives of both, and K is the sum.
+    """Two sources as one: every query has the negatives of both, and K is the sum.
 
     >>> batch = Negatives(torch.eye(4), excluded=torch.arange(4)[:, None])
     >>> queue = Negatives(torch.eye(4)[:2])
@@ -87,7 +106,12 @@ def combine_negatives(first: Negatives, second: Negatives) -> Negatives:
             f"keys of shapes {tuple(first.keys.shape)} and {tuple(second.keys.shape)}; both must "
             f"have the same D."
         )
-    rows = {len(p) for n in (first, second) for p in (n.columns, n.excluded) if p is not None}
+    rows = {
+        len(each)
+        for source in (first, second)
+        for each in (source.indices, source.excluded, source.mask)
+        if each is not None
+    }
     if len(rows) > 1:
         raise InputError(
             f"negatives for {' and for '.join(map(str, sorted(rows)))} queries; both must be for "
@@ -95,13 +119,13 @@ def combine_negatives(first: Negatives, second: Negatives) -> Negatives:
         )
     keys = torch.cat([first.keys, second.keys])
     shift = len(first.keys)
-    if first.columns is None and second.columns is None:
+    if all(each.indices is None and each.mask is None for each in (first, second)):
         places = [first.excluded, None if second.excluded is None else second.excluded + shift]
         given = [place for place in places if place is not None]
         return Negatives(keys, excluded=torch.cat(given, dim=1) if given else None)
     (num_queries,) = rows
-    columns = [met_columns(first, num_queries), met_columns(second, num_queries) + shift]
-    return Negatives(keys, columns=torch.cat(columns, dim=1))
+    indices = [key_indices(first, num_queries), key_indices(second, num_queries) + shift]
+    return Negatives(keys, indices=torch.cat(indices, dim=1))
 
 
 def require_negatives(given: object) -> None:
@@ -113,10 +137,12 @@ def require_negatives(given: object) -> None:
         )
 
 
-def met_columns(negatives: Negatives, num_queries: int) -> Tensor:
-    """The keys each query meets, written out, (N, K)."""
-    if negatives.columns is not None:
-        return negatives.columns
+def key_indices(negatives: Negatives, num_queries: int) -> Tensor:
+    """The keys each query is scored against, written out, (N, K)."""
+    if negatives.indices is not None:
+        return negatives.indices
+    if negatives.mask is not None:
+        return negatives.mask.nonzero()[:, 1].view(num_queries, -1)
     everyone = torch.arange(negatives.num_negatives, device=negatives.keys.device)
     return skip_excluded(everyone.expand(num_queries, -1), negatives.excluded)
 
@@ -132,3 +158,29 @@ def skip_excluded(places: Tensor, excluded: Tensor | None) -> Tensor:
     for hole in excluded.sort(dim=1).values.unbind(dim=1):
         places = places + (places >= hole[:, None])
     return places
+
+
+def row_counts(mask: Tensor) -> Tensor:
+    """How many are True in each row, (N,)."""
+    # eight flags side by side are added as one int64, 32 times at the most: each fits its byte
+    spare = -mask.shape[1] % 256
+    padded = F.pad(mask, (0, spare)) if spare else mask
+    flags = padded.contiguous().view(torch.int64).view(len(mask), -1, 32).sum(dim=2)
+    return flags.view(torch.uint8).sum(dim=1, dtype=torch.int64)
+
+
+def uncompiled(function: Callable[Given, Returned]) -> Callable[Given, Returned]:
+    """Keep a function out of torch.compile's graphs.
+
+    torch.compiler.disable is called only inside a compiled function, since it imports the compiler,
+    which takes seconds.
+    """
+
+    @functools.wraps(function)
+    def call(*args: Given.args, **kwargs: Given.kwargs) -> Returned:
+        if not torch.compiler.is_compiling():
+            return function(*args, **kwargs)
+        outside: Callable[Given, Returned] = torch.compiler.disable(function)  # type: ignore[no-untyped-call]
+        return outside(*args, **kwargs)
+
+    return call

@@ -1,4 +1,4 @@
-"""The loss: Eq. 1 with the margin of Eq. 5, over whoever meets whom."""
+"""The loss: Eq. 1 with the margin of Eq. 5, over the keys each query is scored against."""
 
 import math
 from collections.abc import Sequence
@@ -20,7 +20,13 @@ from eqco.contrast.checks import (
     wants_finite_check,
 )
 from eqco.contrast.negatives import Contrast, Negatives
-from eqco.contrast.streaming import precision, scaled, streamed_loss, without_autocast
+from eqco.contrast.streaming import (
+    chunk_size,
+    precision,
+    scaled,
+    streamed_loss,
+    without_autocast,
+)
 from eqco.runtime.errors import InputError
 from eqco.theory.infonce import log_odds, softplus
 
@@ -29,8 +35,8 @@ __all__ = ["EqCoLoss", "NTXentLoss", "Objective", "contrastive_loss"]
 Similarity = Literal["cosine", "dot"]
 Reduction = Literal["mean", "sum", "none"]
 
-# Drawn negatives: gathering K of M keys for each query beats the product with the whole pool from
-# this ratio M / K on (measured at N = 256, D = 128).
+# Of a pool that fits one chunk, gathering the drawn keys for each query beats the product with all
+# from this ratio M / K on (measured at N = 256, D = 128).
 GATHER_FROM = 128
 
 
@@ -121,6 +127,11 @@ def contrastive_loss(
     return loss.mean() if reduction == "mean" else loss.sum()
 
 
+def gathering_small_pays(chunk: int, num_keys: int, count: int) -> bool:
+    """Whether few negatives of a pool that fits one chunk are best gathered all at once."""
+    return num_keys <= chunk and num_keys >= GATHER_FROM * count
+
+
 def loss_per_query(
     queries: Tensor,
     positives: Tensor,
@@ -132,16 +143,19 @@ def loss_per_query(
     decoupled: bool,
     unit: bool,
 ) -> Tensor:
-    """Choose between one pool for all queries, streamed, and keys of each query's own, (N,)."""
+    """Choose between keys of a pool, streamed, and a tensor of each query's own, (N,)."""
     if isinstance(negatives, Negatives):
-        columns = negatives.columns
-        if columns is None or len(negatives.keys) < GATHER_FROM * columns.shape[1]:
+        keys, indices = negatives.keys, negatives.indices
+        chunk = chunk_size(len(queries), len(keys), keys.requires_grad)
+        if torch.compiler.is_compiling():
+            chunk = len(keys)  # one gather is a small graph, many chunks are not
+        if indices is None or not gathering_small_pays(chunk, len(keys), indices.shape[1]):
             return streamed_loss(
-                queries, positives, negatives.keys, temperature,
+                queries, positives, keys, temperature,
                 offset=offset, margin=margin, decoupled=decoupled, unit=unit,
-                columns=columns, excluded=None if columns is not None else negatives.excluded,
+                indices=indices, excluded=negatives.excluded, mask=negatives.mask,
             )  # fmt: skip
-        negatives = negatives.keys[columns]
+        negatives = keys[indices]
     with without_autocast(queries):
         given = queries, positives, negatives
         query, key, others = (scaled(each, precision(*given), unit)[0] for each in given)

@@ -1,106 +1,205 @@
 """A memory of keys: first in, first out, for any capacity and any batch size."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 from eqco.contrast.checks import check_finite_values, check_floating, wants_finite_check
-from eqco.contrast.negatives import Negatives
+from eqco.contrast.negatives import Negatives, uncompiled
+from eqco.runtime import processes
 from eqco.runtime.errors import InputError
 from eqco.runtime.seeds import generator_for
 
 __all__ = ["KeyQueue"]
 
+COUNTERS = ("cursor", "filled", "batches")
+
 
 class KeyQueue(nn.Module):
     """The last keys seen, as negatives for the next batch (MoCo's memory bank).
 
-    Reading never changes it; `remember` is the only writer and is called after the step, so that a
+    Reading never changes it; `enqueue` is the only writer and is called after the step, so that a
     query's positive is never among its negatives. Slots not yet filled are not used: K counts only
     what is there. A batch with more keys than the queue holds leaves a random choice of itself,
-    which is the paper's memory for K < N. Keys, cursor and counts are in the state dict.
+    which is the paper's memory for K < N. Keys, cursor and counts are in the state dict, all as
+    tensors.
+
+    With several processes every queue must hold the keys of all of them: `enqueue(keys,
+    gather=True)` sees to it. Then a queue may also be part of a module inside DDP, which copies
+    the buffers of rank 0 to all ranks at each forward.
+
+    torch.compile leaves `negatives` and `enqueue` out of its graphs, so that the queue's own counts
+    compile nothing anew. The loss is compiled for each number of keys: while a queue fills, compile
+    the encoder, and call the loss and the queue outside.
 
     Args:
         capacity: how many keys it holds.
         dim: D, the size of a key.
         seed: chooses which keys of a larger batch stay.
+        dtype: of the keys it holds; None: torch's default. float64 keys are refused by a float32
+            queue; one of half precision rounds what it is given.
 
     >>> queue = KeyQueue(capacity=5, dim=2)
-    >>> queue.remember(torch.ones(3, 2))
+    >>> queue.enqueue(torch.ones(3, 2))
     >>> queue.negatives().num_negatives
     3
-    >>> queue.remember(torch.zeros(3, 2))
+    >>> queue.enqueue(torch.zeros(3, 2))
     >>> queue.negatives().keys[:, 0]
     tensor([0., 1., 1., 0., 0.])
     """
 
     keys: Tensor
 
-    def __init__(self, capacity: int, dim: int, *, seed: int = 0):
+    def __init__(self, capacity: int, dim: int, *, seed: int = 0, dtype: torch.dtype | None = None):
         super().__init__()
         if capacity < 1 or dim < 1:
             raise InputError(
                 f"a queue of capacity={capacity} keys of dim={dim}; both must be at least 1."
             )
+        if dtype is not None and not dtype.is_floating_point:
+            raise InputError(
+                f"dtype={dtype}; keys are floating-point, such as torch.float32 or torch.float64."
+            )
         self.seed = seed
+        # numbers, not buffers, so that reading them never waits for a device
         self.cursor = 0
         self.filled = 0
         self.batches = 0
-        self.register_buffer("keys", torch.zeros(capacity, dim))
+        self.register_buffer("keys", torch.zeros(capacity, dim, dtype=dtype))
 
     @property
     def capacity(self) -> int:
         """How many keys it holds when full."""
         return len(self.keys)
 
+    @uncompiled
     def negatives(self) -> Negatives:
-        """What is remembered, as negatives for every query.
+        """What it holds, as negatives for every query.
 
-        They are the memory itself, not a copy: use them before the next `remember`.
+        They are the memory itself, not a copy: use them before the next `enqueue`.
         """
         if self.filled == 0:
             raise InputError(
                 f"the queue of {self.capacity} keys is empty. "
-                f"Remember one batch of keys before the first step."
+                f"Enqueue one batch of keys before the first step."
             )
         return Negatives(self.keys[: self.filled])
 
+    @uncompiled
     @torch.no_grad()
-    def remember(self, fresh: Tensor) -> None:
-        """Store a batch of keys (M, D) over the oldest ones; keys carry no gradient here."""
-        check_floating("keys", fresh)
-        if fresh.dim() != 2 or fresh.shape[1] != self.keys.shape[1]:
+    def enqueue(self, keys: Tensor, *, gather: bool | None = None) -> None:
+        """Store a batch of keys (M, D) over the oldest ones; keys carry no gradient here.
+
+        Args:
+            keys: of this process, or of all.
+            gather: True: take those of all processes, which all must call this, each with any
+                number of keys. False: `keys` are those of all processes already. It must be said
+                where there are several.
+        """
+        if gather is None and processes.world_size() > 1:
             raise InputError(
-                f"keys of shape {tuple(fresh.shape)} for a queue of (M, {self.keys.shape[1]}) keys."
+                f"gather=None with {processes.world_size()} processes, whose queues would hold "
+                f"different keys. Give gather=True to enqueue the keys of all processes, or "
+                f"gather=False if these are the keys of all."
             )
-        if wants_finite_check(None, fresh):
-            check_finite_values({"keys": fresh}, 1.0, "dot")
-        fresh = fresh.detach().to(self.keys)
-        if len(fresh) > self.capacity:
+        self.check_keys(keys)
+        keys = keys.detach().to(self.keys)
+        if gather:
+            keys = processes.gather_uneven(keys)
+        if len(keys) > self.capacity:
             generator = generator_for("queue", self.seed, self.batches)
-            kept = torch.randperm(len(fresh), generator=generator)[: self.capacity]
-            fresh = fresh[kept.to(fresh.device)]
-        first = min(len(fresh), self.capacity - self.cursor)
-        self.keys[self.cursor : self.cursor + first] = fresh[:first]
-        self.keys[: len(fresh) - first] = fresh[first:]
-        self.cursor = (self.cursor + len(fresh)) % self.capacity
-        self.filled = min(self.filled + len(fresh), self.capacity)
+            order = torch.randperm(len(keys), generator=generator, device="cpu")
+            keys = keys[order[: self.capacity].to(keys.device)]
+        first = min(len(keys), self.capacity - self.cursor)
+        self.keys[self.cursor : self.cursor + first] = keys[:first]
+        self.keys[: len(keys) - first] = keys[first:]
+        self.cursor = (self.cursor + len(keys)) % self.capacity
+        self.filled = min(self.filled + len(keys), self.capacity)
         self.batches += 1
 
-    def get_extra_state(self) -> dict[str, int]:
-        """The place of the next key and the counts: part of the state dict."""
-        return {
-            "capacity": self.capacity,
-            "cursor": self.cursor,
-            "filled": self.filled,
-            "batches": self.batches,
-        }
-
-    def set_extra_state(self, state: dict[str, int]) -> None:
-        """Take over what `get_extra_state` gave."""
-        if state["capacity"] != self.capacity:
+    def check_keys(self, keys: Tensor) -> None:
+        """Refuse what the queue cannot hold as it is."""
+        check_floating("keys", keys)
+        if keys.dim() != 2 or keys.shape[1] != self.keys.shape[1]:
             raise InputError(
-                f"the state is of a queue of capacity={state['capacity']}, and this one has "
-                f"capacity={self.capacity}. Make it with that of the saved one."
+                f"keys of shape {tuple(keys.shape)} for a queue of (M, {self.keys.shape[1]}) keys."
             )
-        self.cursor, self.filled = state["cursor"], state["filled"]
-        self.batches = state["batches"]
+        kind = self.keys.dtype
+        if keys.dtype == torch.float64 and kind == torch.float32:
+            raise InputError(
+                f"keys of type {keys.dtype} would be rounded to the queue's {kind}. Make the queue "
+                f"with dtype=torch.float64, or give keys.float()."
+            )
+        if not wants_finite_check(None, keys):
+            return
+        check_finite_values({"keys": keys}, 1.0, "dot")
+        limit = torch.finfo(kind).max
+        if keys.numel() and torch.finfo(keys.dtype).max > limit:
+            largest = float(keys.abs().max())
+            if largest > limit:
+                raise InputError(
+                    f"keys hold a value of size {largest:g}, and the queue's {kind} holds up to "
+                    f"{limit:g}. Scale keys to length one first, or make the queue with "
+                    f"dtype=torch.float32."
+                )
+
+    def _save_to_state_dict(
+        self, destination: dict[str, Any], prefix: str, keep_vars: bool
+    ) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        for name in COUNTERS:
+            destination[prefix + name] = torch.tensor(getattr(self, name), device="cpu")
+
+    def _load_from_state_dict(
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        local_metadata: dict[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        *found: list[str],
+    ) -> None:
+        missing = [name for name in ("keys", *COUNTERS) if prefix + name not in state_dict]
+        if 0 < len(missing) <= len(COUNTERS):
+            raise InputError(
+                f"the state of the queue lacks {', '.join(missing)}; keys and counts are of use "
+                f"only together. Give the whole state_dict() of a KeyQueue, as this version saves "
+                f"it."
+            )
+        counts = {} if missing else self.checked_counts(state_dict, prefix)
+        for name, count in counts.items():
+            setattr(self, name, count)
+        missing_keys += [prefix + name for name in missing if name != "keys"]
+        buffers = {
+            key: value
+            for key, value in state_dict.items()
+            if key not in [prefix + name for name in COUNTERS]
+        }
+        super()._load_from_state_dict(buffers, prefix, local_metadata, strict, missing_keys, *found)
+
+    def checked_counts(self, state_dict: dict[str, Any], prefix: str) -> dict[str, int]:
+        """The counts of a state; that of another queue, or of no queue, is refused."""
+        shape = tuple(state_dict[prefix + "keys"].shape)
+        if shape != self.keys.shape:
+            raise InputError(
+                f"the state is of a queue of capacity={shape[0]} and dim={shape[-1]}, and this one "
+                f"has capacity={self.capacity} and dim={self.keys.shape[1]}. Make it with those of "
+                f"the saved one."
+            )
+        counts = {name: int(state_dict[prefix + name]) for name in COUNTERS}
+        cursor, filled, batches = counts.values()
+        limits = {
+            f"cursor={cursor}, which must be 0 to {self.capacity - 1}": 0 <= cursor < self.capacity,
+            f"filled={filled}, which must be 0 to {self.capacity}": 0 <= filled <= self.capacity,
+            f"batches={batches} and filled={filled}, which is no queue's": batches >= (filled > 0),
+            f"cursor={cursor} and filled={filled}, which must be equal until the queue of "
+            f"{self.capacity} is full": filled == self.capacity or cursor == filled,
+        }
+        for wrong, holds in limits.items():
+            if not holds:
+                raise InputError(
+                    f"the state of the queue is damaged: it has {wrong}. Load another checkpoint, "
+                    f"or start with an empty queue."
+                )
+        return counts

@@ -4,16 +4,29 @@ import torch
 from torch import Tensor
 
 from eqco.contrast.in_batch import row_numbers
-from eqco.contrast.negatives import Negatives, require_negatives, skip_excluded
+from eqco.contrast.negatives import (
+    Negatives,
+    require_negatives,
+    row_counts,
+    skip_excluded,
+    uncompiled,
+)
+from eqco.contrast.streaming import GATHER_FROM
 from eqco.runtime.errors import InputError
 from eqco.runtime.seeds import generator_for
 
 __all__ = ["sampled_negatives"]
 
-# Up to this many, drawing one by one is faster than ranking random numbers for the whole pool.
+# Up to this many are drawn one by one, more all at once with repeated ones drawn again.
 ONE_BY_ONE = 32
+# From one key in so many on, it is drawn for each key whether it is a negative: the loss then takes
+# the products with all keys, and a mask is faster to draw and to apply than indices.
+DENSE = GATHER_FROM
+# Slots of the table that finds repeated numbers: 16 MiB of int32 at a time.
+TABLE_ELEMENTS = 2**22
 
 
+@uncompiled
 def sampled_negatives(
     pool: Negatives,
     count: int,
@@ -27,10 +40,11 @@ def sampled_negatives(
     """Draw `count` of the pool's negatives for each query, never what the pool excludes for it.
 
     The draw is made for all queries of the global batch and sliced, so that the number of processes
-    never changes what a query meets.
+    never changes a query's negatives. It is made on the CPU, and torch.compile leaves it out: draw
+    before a step that is compiled as one graph, and pass the result in.
 
     Args:
-        pool: where to draw from; `columns` must be None.
+        pool: where to draw from; `indices` and `mask` must be None.
         count: K.
         seed: the run's seed.
         step: the training step: each has its own draw.
@@ -38,18 +52,20 @@ def sampled_negatives(
             of them are here, as in one process.
         num_queries: N over all processes; None: as many as the pool has exclusions for.
         shared: one draw for all queries instead of separate ones. Then count + E keys are drawn
-            once, and each query meets the first `count` of them that are not excluded for it.
+            once, and the negatives of each query are the first `count` of them that are not
+            excluded for it.
 
     Returns:
-        The same pool with `columns` (n, count).
+        The same pool with `indices` (n, count), or with a `mask` (n, M) where these are many; or,
+        where `shared`, the drawn keys alone as the pool, with E of them excluded for each query.
 
     >>> from eqco.contrast.in_batch import in_batch_negatives
     >>> drawn = sampled_negatives(in_batch_negatives(torch.randn(8, 4)), 3, seed=0, step=0)
-    >>> drawn.num_negatives, bool((drawn.columns == torch.arange(8)[:, None]).any())
+    >>> drawn.num_negatives, bool((drawn.indices == torch.arange(8)[:, None]).any())
     (3, False)
     """
     require_negatives(pool)
-    if pool.columns is not None:
+    if pool.indices is not None or pool.mask is not None:
         raise InputError("negatives were drawn from this pool already; draw from the whole pool.")
     offered = pool.num_negatives
     if not 1 <= count <= offered:
@@ -75,10 +91,20 @@ def sampled_negatives(
     generator = generator_for("negatives", seed, step)
     device = pool.keys.device
     if shared:
-        order = torch.randperm(len(pool.keys), generator=generator).to(device)
-        return Negatives(pool.keys, columns=first_allowed(order, pool.excluded, len(index), count))
+        order = torch.randperm(len(pool.keys), generator=generator, device="cpu").to(device)
+        if pool.excluded is None:
+            return Negatives(pool.keys.index_select(0, order[:count]))
+        candidates = order[: count + pool.excluded.shape[1]]
+        unused = after_allowed(candidates, pool.excluded, count)
+        return Negatives(pool.keys.index_select(0, candidates), excluded=unused)
+    if count > ONE_BY_ONE and DENSE * count > offered:
+        chosen = chosen_places(num_queries, offered, count, generator)[index.cpu()].to(device)
+        if pool.excluded is not None:
+            allowed = chosen.new_ones(len(index), len(pool.keys)).scatter_(1, pool.excluded, False)
+            chosen = torch.zeros_like(allowed).masked_scatter_(allowed, chosen)
+        return Negatives(pool.keys, mask=chosen)
     places = distinct_places(num_queries, offered, count, generator).to(device)[index]
-    return Negatives(pool.keys, columns=skip_excluded(places, pool.excluded))
+    return Negatives(pool.keys, indices=skip_excluded(places, pool.excluded))
 
 
 def distinct_places(
@@ -86,11 +112,12 @@ def distinct_places(
 ) -> Tensor:
     """`count` distinct numbers below `num_places` in each row, every set equally likely."""
     if count > ONE_BY_ONE:
-        return torch.rand(num_rows, num_places, generator=generator).topk(count, dim=1).indices
+        return many_distinct_places(num_rows, num_places, count, generator)
     # Floyd: the j-th number is drawn from 0..top; if it was drawn before, it is `top` itself, which
     # cannot have been. Doubles, so that the draw stays uniform for pools of any size.
-    fractions = torch.rand(num_rows, count, generator=generator, dtype=torch.float64)
-    drawn = torch.empty(num_rows, count, dtype=torch.int64)
+    shape = num_rows, count
+    fractions = torch.rand(shape, generator=generator, dtype=torch.float64, device="cpu")
+    drawn = torch.empty(shape, dtype=torch.int64, device="cpu")
     for j in range(count):
         top = num_places - count + j
         candidate = (fractions[:, j] * (top + 1)).long()
@@ -99,12 +126,77 @@ def distinct_places(
     return drawn
 
 
-def first_allowed(order: Tensor, excluded: Tensor | None, num_queries: int, count: int) -> Tensor:
-    """For each query the first `count` keys of `order` that are not excluded for it, (N, count)."""
-    if excluded is None:
-        return order[:count].expand(num_queries, -1)
-    candidates = order[: count + excluded.shape[1]]
+def many_distinct_places(
+    num_rows: int, num_places: int, count: int, generator: torch.Generator
+) -> Tensor:
+    """The same in O(num_rows · count): draw all, and again those that repeat another of their row.
+
+    Every set is equally likely, since no step tells one number from another. Takes few of many.
+    """
+    shape = num_rows, count
+    drawn = torch.randint(num_places, shape, generator=generator, device="cpu")
+    rows = min(num_rows, max(1, TABLE_ELEMENTS // num_places))
+    holder = torch.zeros(rows, num_places, dtype=torch.int32, device="cpu")
+    for start in range(0, num_rows, rows):
+        part = drawn[start : start + rows]
+        draw_repeated_again_(part, holder[: len(part)], generator)
+    return drawn
+
+
+def draw_repeated_again_(drawn: Tensor, holder: Tensor, generator: torch.Generator) -> None:
+    """Make the numbers in each row of `drawn` distinct, (n, K), by drawing repeated ones again.
+
+    `holder` (n, M) is for the place in the row that holds each number; what stands in it before
+    does not matter.
+    """
+    (_, count), num_places = drawn.shape, holder.shape[1]
+    place = torch.arange(count, dtype=torch.int32, device="cpu").expand_as(drawn)
+    holder.scatter_(1, drawn, place)
+    repeated = (holder.gather(1, drawn) != place).view(-1).nonzero()[:, 0]
+    drawn, holder = drawn.view(-1), holder.view(-1)
+    while len(repeated):
+        drawn[repeated] = -1
+        row = repeated // count
+        own = (repeated - row * count).int()
+        number = torch.randint(num_places, row.shape, generator=generator, device="cpu")
+        slot = row * num_places + number
+        # what a slot says is true only if the place it names holds that number
+        named = holder[slot].long().clamp_(0, count - 1)
+        free = drawn[row * count + named] != number
+        # one of those that draw the same free number gets it
+        holder.scatter_(0, slot[free], own[free])
+        got = free & (holder[slot] == own)
+        drawn[repeated[got]] = number[got]
+        repeated = repeated[~got]
+
+
+def chosen_places(num_rows: int, num_places: int, count: int, generator: torch.Generator) -> Tensor:
+    """Whether each number is one of the `count` of its row, (num_rows, num_places); every set of
+    them is equally likely, since no step tells one number from another.
+    """
+    if 2 * count > num_places:
+        return ~chosen_places(num_rows, num_places, num_places - count, generator)
+    # one random byte for each number chooses nearly as many, seldom more: 256 bytes make 32 int64
+    width = -(-num_places // 256) * 256
+    words = torch.empty(num_rows, width // 8, dtype=torch.int64, device="cpu")
+    threshold = max(0, int(256 * (count - 3 * count**0.5) / num_places))
+    chosen = words.random_(-(2**63), None, generator=generator).view(torch.uint8) < threshold
+    chosen[:, num_places:] = False
+    missing = count - row_counts(chosen)
+    rows = torch.arange(num_rows, device="cpu")
+    chosen, flat = chosen[:, :num_places], chosen.view(-1)
+    while missing.any():
+        row = rows.repeat_interleave(missing.abs())
+        number = torch.randint(num_places, row.shape, generator=generator, device="cpu")
+        slot = row * width + number
+        slot = torch.unique(slot[flat[slot] != (missing > 0)[row]])
+        flat[slot] = ~flat[slot]
+        missing -= missing.sign() * (slot // width).bincount(minlength=num_rows)
+    return chosen
+
+
+def after_allowed(candidates: Tensor, excluded: Tensor, count: int) -> Tensor:
+    """For each query the numbers of all candidates but the first `count` not excluded, (N, E)."""
     barred = (candidates[None, :, None] == excluded[:, None, :]).any(dim=2)
     # a stable sort of False before True keeps the drawn order among the allowed
-    allowed_first = barred.to(torch.uint8).sort(dim=1, stable=True).indices
-    return candidates[allowed_first[:, :count]]
+    return barred.to(torch.uint8).sort(dim=1, stable=True).indices[:, count:]

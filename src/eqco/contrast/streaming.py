@@ -13,6 +13,7 @@ So one step costs two matrix products over the pool. Where keys want gradient it
 since their p_i are made anew chunk by chunk, or one where all fit one chunk and are still at hand.
 """
 
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
@@ -28,6 +29,11 @@ __all__ = ["streamed_loss"]
 CHUNK_ELEMENTS = 2**18
 # Up to here, with gradient to keys, keeping all exponentials beats making them anew.
 WHOLE_ELEMENTS = 2**22
+# From this ratio of all keys to those drawn for each query, gathering these beats the products with
+# all, where all do not fit one chunk (measured at N = 256, D = 128).
+GATHER_FROM = 32
+# Numbers gathered at once: half a MiB of float32, which stays in the cache of one core.
+GATHERED_ELEMENTS = 2**17
 # Logits up to this size need no shift before exp: e^40 times any number of keys fits float32.
 LARGEST_UNSHIFTED = 40.0
 
@@ -42,8 +48,9 @@ def streamed_loss(
     margin: float,
     decoupled: bool,
     unit: bool,
-    columns: Tensor | None = None,
+    indices: Tensor | None = None,
     excluded: Tensor | None = None,
+    mask: Tensor | None = None,
     chunk: int | None = None,
 ) -> Tensor:
     """Loss of each query over a shared pool, (N,), in float32 or float64.
@@ -57,20 +64,26 @@ def streamed_loss(
         margin: what is added to the log-odds after division by τ: a handmade m.
         decoupled: leave the positive out of the denominator (α → ∞).
         unit: scale queries and keys to length one first.
-        columns: the keys each query meets, (N, K); repeated ones count as often as they stand.
-        excluded: the keys a query may never meet, (N, E).
-        chunk: keys per chunk; None: chosen by what was measured to be fastest.
+        indices: the keys each query is scored against, (N, K); repeated ones count as often as
+            they stand.
+        excluded: the keys that are no negatives of a query, (N, E), where neither `indices` nor
+            `mask` says which are.
+        mask: True for the keys each query is scored against, (N, M), in place of `indices`.
+        chunk: keys per chunk; None: chosen by what was measured to be fastest, which for few
+            indices of many keys is to gather each query's own.
     """
+    gathered = False
     if chunk is None:
-        chunk = max(64, CHUNK_ELEMENTS // len(queries))
-        if keys.requires_grad and len(queries) * len(keys) <= WHOLE_ELEMENTS:
-            chunk = len(keys)
+        chunk = chunk_size(len(queries), len(keys), keys.requires_grad)
+        # its many small blocks would all become part of a compiled graph
+        if indices is not None and not torch.compiler.is_compiling():
+            gathered = gathering_pays(chunk, len(keys), indices.shape[1])
     if torch.compiler.is_compiling():
         # one tensor in two roles stops the compiler; a view of it is another tensor
         positives, keys = positives.view_as(positives), keys.view_as(keys)
-    setting = Setting(offset, margin, decoupled, unit, min(chunk, len(keys)))
+    setting = Setting(offset, margin, decoupled, unit, min(chunk, len(keys)), gathered)
     loss: Tensor = StreamedContrast.apply(
-        queries, positives, keys, temperature, columns, excluded, setting
+        queries, positives, keys, temperature, indices if mask is None else mask, excluded, setting
     )
     return loss
 
@@ -83,6 +96,19 @@ class Setting(NamedTuple):
     decoupled: bool
     unit: bool
     chunk: int
+    gathered: bool
+
+
+def chunk_size(num_queries: int, num_keys: int, keys_want_gradient: bool) -> int:
+    """Keys per chunk that was measured to be fastest."""
+    if keys_want_gradient and num_queries * num_keys <= WHOLE_ELEMENTS:
+        return num_keys
+    return max(64, CHUNK_ELEMENTS // num_queries)
+
+
+def gathering_pays(chunk: int, num_keys: int, count: int) -> bool:
+    """Whether gathering `count` keys for each query beats the products with all keys."""
+    return num_keys > chunk and num_keys >= GATHER_FROM * count
 
 
 class StreamedContrast(torch.autograd.Function):
@@ -95,75 +121,61 @@ class StreamedContrast(torch.autograd.Function):
         positives: Tensor,
         keys: Tensor,
         temperature: float | Tensor,
-        columns: Tensor | None,
+        indices: Tensor | None,
         excluded: Tensor | None,
         setting: Setting,
     ) -> Tensor:
         """One pass: the loss, and the gradient of each query's own loss."""
         want_query, want_positive, want_keys, want_temperature = ctx.needs_input_grad[:4]
-        want_pull = want_query or want_temperature
+        want_weighted = want_query or want_temperature
         dtype, unit, chunk = precision(queries, positives, keys), setting.unit, setting.chunk
         with without_autocast(queries):
             q, q_norm = scaled(queries, dtype, unit)
             k0, k0_norm = scaled(positives, dtype, unit)
             logits_of = q / temperature
 
-            counts = meetings(columns, q, len(keys))
             shifted = not fits_unshifted(temperature, unit)
-            largest: Tensor | None = None
-            total = pull = q  # set by the first chunk
-            for start in range(0, len(keys), chunk):
-                k, k_norm = scaled(keys[start : start + chunk], dtype, unit)
-                part, met = logits(logits_of, k, start, counts, excluded)
-                shrink: Tensor | float = 1.0
-                if shifted:
-                    # a query may meet nothing in a chunk: then all its logits there are −∞
-                    top = part.amax(dim=1, keepdim=True).clamp_min_(torch.finfo(dtype).min)
-                    if largest is not None:
-                        top = torch.maximum(largest, top)
-                        shrink = largest.sub_(top).exp_()
-                    largest = top
-                    part.sub_(top)
-                part.exp_()
-                if met is not None:
-                    part.mul_(met)
-                here = part.sum(dim=1, keepdim=True)
-                if start == 0:
-                    total, pull = here, part @ k if want_pull else q
-                else:
-                    total = here.add_(total * shrink)
-                    pull = torch.addmm(pull.mul_(shrink), part, k) if want_pull else q
+            kept: tuple[Tensor | None, ...] = None, None, None
+            if setting.gathered:
+                assert indices is not None
+                total, largest, weighted_keys = gathered_sums(
+                    logits_of, keys, indices, unit, shifted, want_weighted
+                )
+            else:
+                kept, (total, largest, weighted_keys) = streamed_sums(
+                    logits_of, keys, indices, excluded, unit, shifted, chunk, want_weighted
+                )
 
             gap = total.log()
             if largest is not None:
                 gap.add_(largest)
-            closeness = (q * k0).sum(dim=1, keepdim=True)
-            odds = gap - (closeness - setting.margin) / temperature + setting.offset
-            # dL/dg / τ: how much of the pull each query feels
+            positive_similarity = (q * k0).sum(dim=1, keepdim=True)
+            odds = gap - (positive_similarity - setting.margin) / temperature + setting.offset
+            # dL/dg / τ
             if setting.decoupled:
-                loss, share = odds, torch.ones_like(odds) / temperature
+                loss, grad_scale = odds, torch.ones_like(odds) / temperature
             else:
-                loss, share = softplus(odds), torch.sigmoid(odds) / temperature
+                loss, grad_scale = softplus(odds), torch.sigmoid(odds) / temperature
 
             to_query = to_positive = to_temperature = None
-            if want_pull:
-                pull = pull.div_(total)
+            if want_weighted:
+                weighted_keys = weighted_keys.div_(total)
             if want_temperature:
-                felt = (q * pull).sum(dim=1, keepdim=True) - closeness + setting.margin
-                to_temperature = share * felt / -temperature
+                mean_similarity = (q * weighted_keys).sum(dim=1, keepdim=True)
+                d_temperature = mean_similarity - positive_similarity + setting.margin
+                to_temperature = grad_scale * d_temperature / -temperature
             if want_query:
-                to_query = through_norm((pull - k0).mul_(share), q, q_norm)
+                to_query = through_norm((weighted_keys - k0).mul_(grad_scale), q, q_norm)
             if want_positive:
-                to_positive = through_norm(q * share.neg(), k0, k0_norm)
+                to_positive = through_norm(q * grad_scale.neg(), k0, k0_norm)
             learned = temperature if isinstance(temperature, Tensor) else None
             for_keys: tuple[Tensor | None, ...] = ()
             if want_keys:
-                kept = (part, k, k_norm) if chunk == len(keys) else (None, None, None)
-                for_keys = (q, keys, gap, total, share, learned, columns, excluded, *kept)
+                for_keys = (q, keys, gap, total, grad_scale, learned, indices, excluded, *kept)
             ctx.save_for_backward(to_query, to_positive, to_temperature, *for_keys)
         ctx.types = queries.dtype, positives.dtype, None if learned is None else learned.dtype
         ctx.temperature = temperature if learned is None else None
-        ctx.unit, ctx.chunk = unit, chunk
+        ctx.setting = setting
         return loss.squeeze(1)
 
     @staticmethod
@@ -184,22 +196,131 @@ class StreamedContrast(torch.autograd.Function):
             grad_temperature = (to_temperature * upstream).sum().to(temperature_type)
         if rest:
             with without_autocast(upstream):
-                grad_keys = key_gradient(upstream, ctx.temperature, ctx.unit, ctx.chunk, *rest)
+                grad_keys = key_gradient(upstream, ctx.temperature, ctx.setting, *rest)
         return grad_query, grad_positive, grad_keys, grad_temperature, None, None, None
+
+
+class Sums(NamedTuple):
+    """Over the negatives of each query: Σ exp(logit − largest), and the same with keys."""
+
+    total: Tensor
+    largest: Tensor | None
+    weighted_keys: Tensor
+
+
+def streamed_sums(
+    logits_of: Tensor,
+    keys: Tensor,
+    indices: Tensor | None,
+    excluded: Tensor | None,
+    unit: bool,
+    shifted: bool,
+    chunk: int,
+    want_weighted: bool,
+) -> tuple[tuple[Tensor | None, ...], Sums]:
+    """All keys in chunks; and exponentials, keys and their lengths where there is one chunk."""
+    counts = key_counts(indices, logits_of, len(keys))
+    sums: Sums | None = None
+    for start in range(0, len(keys), chunk):
+        k, k_norm = scaled(keys[start : start + chunk], logits_of.dtype, unit)
+        part, count = logits(logits_of, k, start, counts, excluded, shifted)
+        sums = add_chunk(sums, part, k, count, shifted, want_weighted)
+    assert sums is not None
+    return (part, k, k_norm) if chunk == len(keys) else (None, None, None), sums
+
+
+def gathered_sums(
+    logits_of: Tensor,
+    keys: Tensor,
+    indices: Tensor,
+    unit: bool,
+    shifted: bool,
+    want_weighted: bool,
+) -> Sums:
+    """The keys of each query's own, a few queries at a time."""
+    found = []
+    for rows, blocks in gathered_blocks(indices, keys.shape[1]):
+        sums: Sums | None = None
+        for block in blocks:
+            k, k_norm = gathered_keys(keys, block, logits_of.dtype, unit)
+            part = (k @ logits_of[rows, :, None]).squeeze(2).div_(k_norm)
+            sums = add_chunk(sums, part, k, None, shifted, want_weighted, k_norm)
+        assert sums is not None
+        found.append(sums)
+    totals, largest, weighted = zip(*found, strict=True)
+    tops = torch.cat(largest) if shifted else None
+    return Sums(torch.cat(totals), tops, torch.cat(weighted))
+
+
+def gathered_blocks(indices: Tensor, dim: int) -> Iterator[tuple[slice, Sequence[Tensor]]]:
+    """Rows of `indices` with their blocks of columns, so that a block's keys stay in the cache."""
+    num_queries, count = indices.shape
+    rows = max(1, GATHERED_ELEMENTS // (count * dim))
+    columns = max(1, GATHERED_ELEMENTS // dim)
+    for start in range(0, num_queries, rows):
+        here = slice(start, start + rows)
+        yield here, torch.split(indices[here], columns, dim=1)
+
+
+def gathered_keys(
+    keys: Tensor, indices: Tensor, dtype: torch.dtype, unit: bool
+) -> tuple[Tensor, Tensor | float]:
+    """keys[indices] in the type to compute in, (n, k, D), and what to divide products with them by:
+    their lengths where `unit`, (n, k).
+    """
+    k = keys.index_select(0, indices.reshape(-1)).view(*indices.shape, keys.shape[1]).to(dtype)
+    return k, lengths(k).squeeze(2) if unit else 1.0
+
+
+def add_chunk(
+    sums: Sums | None,
+    part: Tensor,
+    k: Tensor,
+    count: Tensor | None,
+    shifted: bool,
+    want_weighted: bool,
+    k_norm: Tensor | float = 1.0,
+) -> Sums:
+    """Add a chunk's logits (N, chunk), which become their exponentials in place."""
+    largest: Tensor | None = None
+    shrink: Tensor | float = 1.0
+    if shifted:
+        # a query may have no key in a chunk: then all its logits there are −∞
+        largest = part.amax(dim=1, keepdim=True).clamp_min_(torch.finfo(part.dtype).min)
+        if sums is not None and sums.largest is not None:
+            largest = torch.maximum(sums.largest, largest)
+            shrink = sums.largest.sub_(largest).exp_()
+        part.sub_(largest)
+    part.exp_()
+    if count is not None:
+        part.mul_(count)
+    total = part.sum(dim=1, keepdim=True)
+    if sums is not None:
+        total.add_(sums.total * shrink)
+    if not want_weighted:
+        weighted = total  # unused
+    elif k.dim() == 3:
+        weighted = ((part / k_norm)[:, None] @ k).squeeze(1)
+        if sums is not None:
+            weighted = weighted.add_(sums.weighted_keys.mul_(shrink))
+    elif sums is None:
+        weighted = part @ k
+    else:
+        weighted = torch.addmm(sums.weighted_keys.mul_(shrink), part, k)
+    return Sums(total, largest, weighted)
 
 
 def key_gradient(
     upstream: Tensor,
     fixed_temperature: float | None,
-    unit: bool,
-    chunk: int,
+    setting: Setting,
     q: Tensor,
     keys: Tensor,
     gap: Tensor,
     total: Tensor,
-    share: Tensor,
+    grad_scale: Tensor,
     learned_temperature: Tensor | None,
-    columns: Tensor | None,
+    indices: Tensor | None,
     excluded: Tensor | None,
     kept_part: Tensor | None,
     kept_keys: Tensor | None,
@@ -207,23 +328,36 @@ def key_gradient(
 ) -> Tensor:
     """dL/dk_i = Σ_n σ(g_n)/τ · p_ni · q_n, in the shape and type of the keys."""
     if kept_part is not None and kept_keys is not None:
-        weighted = q * (share * upstream / total)
+        weighted = q * (grad_scale * upstream / total)
         whole = through_norm(kept_part.t() @ weighted, kept_keys, kept_norm)
         return whole.to(keys.dtype)
-    gradient = torch.empty_like(keys)
     temperature = fixed_temperature if learned_temperature is None else learned_temperature
     assert temperature is not None
+    unit, chunk = setting.unit, setting.chunk
     shifted = not fits_unshifted(temperature, unit)
-    weighted = q * (share * upstream if shifted else share * upstream / total)
-    logits_of, counts = q / temperature, meetings(columns, q, len(keys))
+    weighted = q * (grad_scale * upstream if shifted else grad_scale * upstream / total)
+    logits_of = q / temperature
+    if setting.gathered:
+        assert indices is not None
+        whole = torch.zeros(keys.shape, dtype=q.dtype, device=q.device)
+        for rows, blocks in gathered_blocks(indices, keys.shape[1]):
+            for block in blocks:
+                own, length = gathered_keys(keys, block, q.dtype, unit)
+                part = (own @ logits_of[rows, :, None]).squeeze(2).div_(length)
+                if shifted:
+                    part.sub_(gap[rows])
+                to_key = part.exp_()[:, :, None] * weighted[rows, None]
+                whole.index_add_(0, block.reshape(-1), to_key.flatten(0, 1))
+        return through_norm(whole, *scaled(keys, q.dtype, unit)).to(keys.dtype)
+    gradient, counts = torch.empty_like(keys), key_counts(indices, q, len(keys))
     for start in range(0, len(keys), chunk):
         k, k_norm = scaled(keys[start : start + chunk], q.dtype, unit)
-        part, met = logits(logits_of, k, start, counts, excluded)
+        part, count = logits(logits_of, k, start, counts, excluded, shifted)
         if shifted:
             part.sub_(gap)
         part.exp_()
-        if met is not None:
-            part.mul_(met)
+        if count is not None:
+            part.mul_(count)
         gradient[start : start + chunk] = through_norm(part.t() @ weighted, k, k_norm)
     return gradient
 
@@ -233,27 +367,35 @@ def fits_unshifted(temperature: float | Tensor, unit: bool) -> bool:
     return unit and not isinstance(temperature, Tensor) and 1 / temperature <= LARGEST_UNSHIFTED
 
 
-def meetings(columns: Tensor | None, q: Tensor, size: int) -> Tensor | None:
-    """How often each query meets each of `size` keys, (N, M), where columns say so."""
-    if columns is None:
-        return None
-    # two bytes for each pair, where the columns themselves take eight, unless one key may be met
-    # more often than two bytes can count
-    kind = torch.int16 if columns.shape[1] < 2**15 else torch.int32
+def key_counts(indices: Tensor | None, q: Tensor, size: int) -> Tensor | None:
+    """How often each of `size` keys is a negative of each query, (N, M), where indices or a mask
+    say so.
+    """
+    if indices is None or indices.dtype == torch.bool:
+        return indices
+    # two bytes for each pair, where the indices themselves take eight, unless one key may
+    # stand more often than two bytes can count
+    kind = torch.int16 if indices.shape[1] < 2**15 else torch.int32
     counts = torch.zeros(len(q), size, dtype=kind, device=q.device)
-    return counts.scatter_add_(1, columns, counts.new_ones(()).expand_as(columns))
+    return counts.scatter_add_(1, indices, counts.new_ones(indices.shape))
 
 
 def logits(
-    logits_of: Tensor, k: Tensor, start: int, counts: Tensor | None, excluded: Tensor | None
+    logits_of: Tensor,
+    k: Tensor,
+    start: int,
+    counts: Tensor | None,
+    excluded: Tensor | None,
+    shifted: bool,
 ) -> tuple[Tensor, Tensor | None]:
-    """q·k_i/τ for one chunk, −∞ where a query does not meet a key, (N, chunk); and how often it
-    meets each, (N, chunk), where that is not once.
+    """q·k_i/τ for one chunk, −∞ where a key is no negative of a query, (N, chunk); and how often
+    each is, (N, chunk), where that is not once: exponentials are to be multiplied by it.
     """
     part = logits_of @ k.t()
     if counts is not None:
-        met = counts[:, start : start + len(k)].to(part.dtype)
-        return part.masked_fill_(met == 0, -torch.inf), met
+        count = counts[:, start : start + len(k)].to(part.dtype)
+        # the largest logit must be of a negative; where none is sought, the count 0 is enough
+        return part.masked_fill_(count == 0, -torch.inf) if shifted else part, count
     if excluded is not None:
         place = excluded - start
         inside = (place >= 0) & (place < len(k))
@@ -275,8 +417,14 @@ def scaled(vectors: Tensor, dtype: torch.dtype, unit: bool) -> tuple[Tensor, Ten
     vectors = vectors.to(dtype)
     if not unit:
         return vectors, None
-    norm = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True).clamp_min(1e-12)
+    norm = lengths(vectors)
     return vectors / norm, norm
+
+
+def lengths(vectors: Tensor) -> Tensor:
+    """The length of each vector, (…, 1), and something to divide by where it is none."""
+    norm: Tensor = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
+    return norm.clamp_min(1e-12)
 
 
 def through_norm(gradient: Tensor, unit_vectors: Tensor, norm: Tensor | None) -> Tensor:

@@ -20,9 +20,9 @@ __all__ = ["KeyEncoder", "Method", "StepOutput", "batch_negatives"]
 
 @dataclass(frozen=True)
 class StepOutput:
-    """What a method made of one batch: contrasts, and keys to remember after the step, (M, D).
+    """What a method made of one batch: contrasts, and keys to enqueue after the step, (M, D).
 
-    Queries and positives are this process's, negatives and keys to remember those of all processes.
+    Queries and positives are this process's, negatives and keys to enqueue those of all processes.
     """
 
     contrasts: Sequence[Contrast]
@@ -40,11 +40,11 @@ class Method(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, views: Views, step: int) -> StepOutput:
-        """Who is compared with whom in this batch; draws are a function of (seed, step)."""
+        """Queries, positives and negatives of this batch; draws are a function of (seed, step)."""
 
     @abstractmethod
     def after_step(self, fresh_keys: Tensor | None) -> None:
-        """Remember: the momentum encoder first, then the queue."""
+        """Update what is kept: the momentum encoder first, then the queue."""
 
     def warm_up_memory(self, views: Views, number: int = 0) -> None:
         """Put the keys of one batch, or of its part `number`, into memory before the first step."""

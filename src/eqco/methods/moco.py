@@ -48,11 +48,11 @@ class MoCo(Method):
         return StepOutput([Contrast(queries, positives, self.queue.negatives())], keys)
 
     def after_step(self, fresh_keys: Tensor | None) -> None:
-        """Move the key encoder, then remember the keys: never before the loss."""
+        """Move the key encoder, then enqueue the keys: never before the loss."""
         update_momentum(self.key_encoder.network, self.encoder, self.ema_decay)
         if fresh_keys is not None:
-            self.queue.remember(fresh_keys)
+            self.queue.enqueue(fresh_keys, gather=False)
 
     def warm_up_memory(self, views: Views, number: int = 0) -> None:
         """Put the keys of one batch, or of its part `number`, into the memory."""
-        self.queue.remember(self.key_encoder(views.second, number))
+        self.queue.enqueue(self.key_encoder(views.second, number), gather=False)

@@ -61,12 +61,12 @@ class SiMo(Method):
         return StepOutput([Contrast(queries, positives, negatives)], fresh)
 
     def after_step(self, fresh_keys: Tensor | None) -> None:
-        """Move the key encoder; remember the keys if there is a queue."""
+        """Move the key encoder; enqueue the keys if there is a queue."""
         update_momentum(self.key_encoder.network, self.encoder, self.ema_decay)
         if self.queue is not None and fresh_keys is not None:
-            self.queue.remember(fresh_keys)
+            self.queue.enqueue(fresh_keys, gather=False)
 
     def warm_up_memory(self, views: Views, number: int = 0) -> None:
         """Put the keys of one batch, or of its part `number`, into the queue, if there is one."""
         if self.queue is not None:
-            self.queue.remember(self.key_encoder(views.second, number))
+            self.queue.enqueue(self.key_encoder(views.second, number), gather=False)

@@ -60,9 +60,9 @@ def in_this_package(
     loss = f"loss = loss_fn({given})"
     if method == "moco":
         loss = f"""queue = eqco.KeyQueue({num_negatives}, dim=keys.shape[1])
-        queue.remember(first_keys)  # of one batch, before the first step
+        queue.enqueue(first_keys)  # of one batch, before the first step
         loss = loss_fn(queries, keys, queue.negatives())  # in every step
-        queue.remember(keys)  # after it"""
+        queue.enqueue(keys)  # after it"""
     if method == "simclr" and num_negatives < offered:
         remark += f" This one meets all {offered}; alpha makes it imitate the same number."
     if method == "simo" and num_negatives < offered:

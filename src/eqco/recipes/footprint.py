@@ -3,8 +3,8 @@
 import bisect
 import re
 
-from eqco.contrast.objective import GATHER_FROM
-from eqco.contrast.streaming import CHUNK_ELEMENTS, WHOLE_ELEMENTS
+from eqco.contrast.objective import gathering_small_pays
+from eqco.contrast.streaming import GATHERED_ELEMENTS, chunk_size, gathering_pays
 from eqco.runtime.errors import InputError
 
 __all__ = [
@@ -66,12 +66,14 @@ def loss_bytes(
     """
     queries = num_queries * dim * FLOAT
     contrasts = 2 if both_views else 1
-    if in_batch and pool >= GATHER_FROM * num_negatives:
+    chunk = min(pool, chunk_size(num_queries, pool, keys_want_gradient=both_views))
+    if in_batch and gathering_small_pays(chunk, pool, num_negatives):
         gathered = num_queries * num_negatives * dim * FLOAT
         return contrasts * (2 * gathered + 6 * queries)
-    chunk = min(pool, max(64, CHUNK_ELEMENTS // num_queries))
-    if both_views and num_queries * pool <= WHOLE_ELEMENTS:
-        chunk = pool
+    if in_batch and gathering_pays(chunk, pool, num_negatives):
+        gathered = min(max(GATHERED_ELEMENTS, dim), num_queries * num_negatives * dim) * FLOAT
+        keys = 3 * pool * dim * FLOAT if both_views else 0
+        return contrasts * (3 * gathered + 6 * queries) + keys
     similarities = num_queries * chunk * FLOAT
     keys = (2 * pool if both_views else chunk) * dim * FLOAT
     # one chunk alone, or two while they pass by, or those that two contrasts keep for their keys

@@ -276,7 +276,7 @@ def gather_uneven(rows: Tensor) -> Tensor:
     """The rows of all processes in the order of ranks, where each may have another number."""
     if world_size() == 1:
         return rows
-    counts = gather(torch.tensor([len(rows)])).tolist()
+    counts = gather(torch.tensor([len(rows)], device=rows.device)).tolist()
     padded = rows.new_zeros((max(counts), *rows.shape[1:]))
     padded[: len(rows)] = rows
     parts = gather(padded).chunk(world_size())

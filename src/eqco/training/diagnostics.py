@@ -211,7 +211,8 @@ def spaced_rows(available: int, wanted: int, device: torch.device) -> Tensor:
 def met_keys(
     contrast: Contrast, rows: Tensor, queries: Tensor, positives: Tensor, temperature: float
 ) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]]:
-    """In chunks of queries: queries, positive keys, all keys, similarities and counts of meetings.
+    """In chunks of queries: queries, positive keys, all keys, similarities and how often each key
+    is a negative.
 
     The similarity of a key that a query meets c times is raised by τ·log c, which counts it c times
     in every sum of exponentials; a key it never meets is at −∞. Where each query meets each key
@@ -223,13 +224,16 @@ def met_keys(
     for start in range(0, len(rows), chunk):
         here = slice(start, start + chunk)
         similarity = queries[here] @ keys.t()
-        places = negatives.excluded if negatives.columns is None else negatives.columns
+        places = negatives.excluded if negatives.indices is None else negatives.indices
         count = None
-        if places is not None:
+        if negatives.mask is not None:
+            count = negatives.mask[rows[here]].to(similarity.dtype)
+            similarity += temperature * count.log()
+        elif places is not None:
             named = torch.zeros_like(similarity)
             place = places[rows[here]]
             named.scatter_add_(1, place, named.new_ones(()).expand_as(place))
-            count = named if negatives.columns is not None else (named == 0).to(named.dtype)
+            count = named if negatives.indices is not None else (named == 0).to(named.dtype)
             similarity += temperature * count.log()
         yield queries[here], positives[here], keys, similarity, count
 

@@ -278,16 +278,12 @@ def of_all_processes(contrasts: Sequence[Contrast]) -> list[Contrast]:
     gather = processes.gather
     found = []
     for contrast in contrasts:
-        keys, columns, excluded = (
-            contrast.negatives.keys,
-            contrast.negatives.columns,
-            contrast.negatives.excluded,
+        given = contrast.negatives
+        indices, excluded, mask = (
+            None if each is None else gather(each)
+            for each in (given.indices, given.excluded, given.mask)
         )
-        negatives = Negatives(
-            keys.detach(),
-            columns=None if columns is None else gather(columns),
-            excluded=None if excluded is None else gather(excluded),
-        )
+        negatives = Negatives(given.keys.detach(), indices, excluded, mask)
         queries, positives = gather(contrast.queries), gather(contrast.positives)
         found.append(Contrast(queries, positives, negatives, weight=contrast.weight))
     return found
