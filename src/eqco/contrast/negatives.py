@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from eqco.contrast.streaming import without_autocast
 from eqco.runtime.errors import InputError
 
 __all__ = ["Contrast", "Negatives", "combine_negatives"]
@@ -93,7 +94,8 @@ def combine_negatives(first: Negatives, second: Negatives) -> Negatives:
             f"negatives for {' and for '.join(map(str, sorted(rows)))} queries; both must be for "
             f"the same ones."
         )
-    keys = torch.cat([first.keys, second.keys])
+    with without_autocast(first.keys):  # whose torch.cat takes no float16 on the CPU
+        keys = torch.cat([first.keys, second.keys])
     shift = len(first.keys)
     if first.columns is None and second.columns is None:
         places = [first.excluded, None if second.excluded is None else second.excluded + shift]

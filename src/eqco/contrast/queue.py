@@ -73,7 +73,7 @@ class KeyQueue(nn.Module):
                 f"keys of shape {tuple(fresh.shape)} for a queue of (M, {self.keys.shape[1]}) keys."
             )
         if wants_finite_check(None, fresh):
-            check_finite_values({"keys": fresh}, 1.0, "dot")
+            check_finite_values({"keys": fresh}, "dot")
         fresh = fresh.detach().to(self.keys)
         if len(fresh) > self.capacity:
             generator = generator_for("queue", self.seed, self.batches)

@@ -17,6 +17,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from eqco.theory.infonce import softplus
@@ -30,6 +31,8 @@ CHUNK_ELEMENTS = 2**18
 WHOLE_ELEMENTS = 2**22
 # Logits up to this size need no shift before exp: e^40 times any number of keys fits float32.
 LARGEST_UNSHIFTED = 40.0
+# Vectors no longer than this have no direction to speak of, and count as zero.
+SHORTEST = 1e-12
 
 
 def streamed_loss(
@@ -113,8 +116,14 @@ class StreamedContrast(torch.autograd.Function):
             largest: Tensor | None = None
             total = pull = q  # set by the first chunk
             for start in range(0, len(keys), chunk):
-                k, k_norm = scaled(keys[start : start + chunk], dtype, unit)
-                part, met = logits(logits_of, k, start, counts, excluded)
+                # queries or positives that are the whole pool too are scaled already
+                if chunk == len(keys) and keys is positives:
+                    k, k_norm = k0, k0_norm
+                elif chunk == len(keys) and keys is queries:
+                    k, k_norm = q, q_norm
+                else:
+                    k, k_norm = scaled(keys[start : start + chunk], dtype, unit)
+                part, met = logits(logits_of, k, start, len(keys), counts, excluded)
                 shrink: Tensor | float = 1.0
                 if shifted:
                     # a query may meet nothing in a chunk: then all its logits there are −∞
@@ -138,7 +147,10 @@ class StreamedContrast(torch.autograd.Function):
             if largest is not None:
                 gap.add_(largest)
             closeness = (q * k0).sum(dim=1, keepdim=True)
-            odds = gap - (closeness - setting.margin) / temperature + setting.offset
+            held_back = closeness - setting.margin if setting.margin else closeness
+            odds = gap - held_back / temperature
+            if setting.offset:
+                odds = odds + setting.offset
             # dL/dg / τ: how much of the pull each query feels
             if setting.decoupled:
                 loss, share = odds, torch.ones_like(odds) / temperature
@@ -169,11 +181,7 @@ class StreamedContrast(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         """Scale each query's own gradient; pass over the keys once more if they want theirs."""
-        if torch.is_grad_enabled():
-            raise RuntimeError(
-                "contrastive_loss is differentiable once, and create_graph=True asks for more. "
-                "Use eqco.info_nce on similarities, which is differentiable any number of times."
-            )
+        refuse_second_derivative()
         to_query, to_positive, to_temperature, *rest = ctx.saved_tensors
         upstream = upstream[:, None]
         query_type, positive_type, temperature_type = ctx.types
@@ -186,6 +194,15 @@ class StreamedContrast(torch.autograd.Function):
             with without_autocast(upstream):
                 grad_keys = key_gradient(upstream, ctx.temperature, ctx.unit, ctx.chunk, *rest)
         return grad_query, grad_positive, grad_keys, grad_temperature, None, None, None
+
+
+def refuse_second_derivative() -> None:
+    """Refuse to build a graph of the gradient: the closed form has none."""
+    if torch.is_grad_enabled():
+        raise RuntimeError(
+            "contrastive_loss is differentiable once, and create_graph=True asks for more. "
+            "Use eqco.info_nce on similarities, which is differentiable any number of times."
+        )
 
 
 def key_gradient(
@@ -218,7 +235,7 @@ def key_gradient(
     logits_of, counts = q / temperature, meetings(columns, q, len(keys))
     for start in range(0, len(keys), chunk):
         k, k_norm = scaled(keys[start : start + chunk], q.dtype, unit)
-        part, met = logits(logits_of, k, start, counts, excluded)
+        part, met = logits(logits_of, k, start, len(keys), counts, excluded)
         if shifted:
             part.sub_(gap)
         part.exp_()
@@ -245,16 +262,23 @@ def meetings(columns: Tensor | None, q: Tensor, size: int) -> Tensor | None:
 
 
 def logits(
-    logits_of: Tensor, k: Tensor, start: int, counts: Tensor | None, excluded: Tensor | None
+    logits_of: Tensor,
+    k: Tensor,
+    start: int,
+    size: int,
+    counts: Tensor | None,
+    excluded: Tensor | None,
 ) -> tuple[Tensor, Tensor | None]:
-    """q·k_i/τ for one chunk, −∞ where a query does not meet a key, (N, chunk); and how often it
-    meets each, (N, chunk), where that is not once.
+    """q·k_i/τ for one chunk of `size` keys, −∞ where a query does not meet a key, (N, chunk); and
+    how often it meets each, (N, chunk), where that is not once.
     """
     part = logits_of @ k.t()
     if counts is not None:
         met = counts[:, start : start + len(k)].to(part.dtype)
         return part.masked_fill_(met == 0, -torch.inf), met
-    if excluded is not None:
+    if excluded is not None and len(k) == size:
+        part.scatter_(1, excluded, -torch.inf)
+    elif excluded is not None:
         place = excluded - start
         inside = (place >= 0) & (place < len(k))
         # one column more than the chunk takes what lies outside of it
@@ -275,7 +299,9 @@ def scaled(vectors: Tensor, dtype: torch.dtype, unit: bool) -> tuple[Tensor, Ten
     vectors = vectors.to(dtype)
     if not unit:
         return vectors, None
-    norm = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True).clamp_min(1e-12)
+    norm = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
+    # over an infinite length short vectors become zero, and so does what is carried back to them
+    norm = F.threshold(norm, SHORTEST, torch.inf, inplace=not norm.requires_grad)
     return vectors / norm, norm
 
 
