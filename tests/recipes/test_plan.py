@@ -104,7 +104,7 @@ def test_a_small_batch_is_told_of_alpha_and_a_short_queue():
     assert options.negatives.count + options.negatives.queue == 255
     assert options.objective.alpha == 4096
     assert not warned("small batch", "simo", num_queries=256)
-    assert not warned("small batch", "simclr", num_queries=16)
+    assert not warned("small batch", "simclr", num_queries=16, num_negatives=16)
 
 
 def test_a_queue_as_long_as_the_data_set_holds_the_querys_own_image():

@@ -61,7 +61,7 @@ class Contrast:
         queries: (N, D).
         positives: row n is the positive key of query n, (N, D).
         negatives: the keys that queries are pushed away from.
-        weight: this contrast's share in the total loss.
+        weight: what its mean loss is multiplied by in the total.
     """
 
     queries: Tensor
