@@ -33,6 +33,8 @@ def our_training(framework: str, question: dict, done: Callable[[], None]) -> No
 
 def our_recipe(framework: str, question: dict) -> Recipe:
     recipe = named_recipe(framework, "desk")
+    if framework == "simclr":  # all negatives of the batch, as the others have it
+        recipe = replace(recipe, negatives=replace(recipe.negatives, count=None))
     return replace(
         recipe,
         data=replace(

@@ -49,6 +49,7 @@ _HOMES: dict[str, str] = {
             "Contrast",
             "EqCoLoss",
             "KeyQueue",
+            "LearnableTemperature",
             "NTXentLoss",
             "Negatives",
             "Objective",

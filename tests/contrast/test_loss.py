@@ -13,6 +13,7 @@ from torch.testing import assert_close
 
 import eqco
 from eqco.contrast.streaming import streamed_loss
+from eqco.runtime.errors import InputError
 
 TAU = 0.2
 
@@ -384,3 +385,139 @@ def test_a_key_met_more_often_than_two_bytes_can_count():
 def test_shapes_can_be_worked_out_without_values():
     queries = torch.ones(4, 8, device="meta")
     assert eqco.contrastive_loss(queries, queries, reduction="none").shape == (4,)
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "dot"])
+@pytest.mark.parametrize("setting", [{}, {"alpha": 64}, {"alpha": math.inf}, {"margin": 0.3}])
+@pytest.mark.parametrize("temperature", [0.2, 0.004])
+def test_a_small_batch_as_its_own_pool_is_streamed_to_the_same(
+    similarity, setting, temperature, monkeypatch
+):
+    """Two ways to compute one loss: all similarities at once, and the pass over chunks of keys."""
+    found = []
+    for elements in (2**14, 0):
+        monkeypatch.setattr("eqco.contrast.objective.SMALL_ELEMENTS", elements)
+        given = {"temperature": temperature, "similarity": similarity, **setting}
+        first, second = (vectors(seed, 6, 16).requires_grad_() for seed in (0, 1))
+        one_way = eqco.contrastive_loss(first, second, reduction="none", **given)
+        symmetric = eqco.NTXentLoss(reduction="none", **given)(first, second)
+        (one_way @ vectors(2, 6) + symmetric @ vectors(3, 12)).backward()
+        found.append((one_way.detach(), symmetric.detach(), first.grad, second.grad))
+    for small, streamed in zip(*found, strict=True):
+        assert_close(small, streamed, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("elements", [2**14, 0])
+def test_vectors_no_longer_than_1e_12_count_as_zero(elements, monkeypatch):
+    """Cosine 0 with all others, and no gradient, whichever way the loss is computed."""
+    monkeypatch.setattr("eqco.contrast.objective.SMALL_ELEMENTS", elements)
+    directions = vectors(0, 6, 8)
+    directions = directions / directions.norm(dim=1, keepdim=True)
+    others = vectors(1, 6, 8)
+    queue, of_each = vectors(2, 5, 8), vectors(3, 6, 4, 8)
+    for length, counts in ((1e-13, False), (9e-13, False), (0.0, False), (2e-12, True)):
+        short = directions.clone()
+        short[0] *= length
+        for negatives in (None, queue, of_each, "both views"):
+            leaf, pool = short.clone().requires_grad_(), others.clone().requires_grad_()
+            values = []
+            zeroed = short.clone()
+            zeroed[0] = 0.0
+            for keys in (leaf, zeroed):
+                if negatives == "both views":
+                    values.append(eqco.NTXentLoss()(keys, pool))
+                else:
+                    values.append(eqco.contrastive_loss(pool, keys, negatives))
+            sum(values).backward()
+            assert torch.equal(values[0].detach(), values[1].detach()) != counts
+            assert bool(leaf.grad[0].any()) == counts
+            assert torch.isfinite(leaf.grad).all()
+            assert leaf.grad[1:].any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_inputs_under_autocast_are_what_they_are_without(dtype):
+    first, second = vectors(0, 8, 16).to(dtype), vectors(1, 8, 16).to(dtype)
+    for call in (
+        lambda: eqco.NTXentLoss(alpha=64)(first, second),
+        lambda: eqco.contrastive_loss(first, second, eqco.in_batch_negatives(first, second)),
+        lambda: eqco.contrastive_loss(
+            first, second, eqco.combine_negatives(eqco.Negatives(first), eqco.Negatives(second))
+        ),
+    ):
+        plain = call()
+        for autocast in (torch.float16, torch.bfloat16):
+            with torch.autocast("cpu", dtype=autocast):
+                assert torch.equal(call(), plain)
+
+
+def sharpening_batch():
+    """Positives equal to their queries: the lower τ, the lower the loss."""
+    same = torch.eye(8)
+    return same, same
+
+
+@pytest.mark.parametrize("loss_type", [eqco.EqCoLoss, eqco.NTXentLoss])
+@pytest.mark.parametrize(
+    "optimiser",
+    [
+        lambda p: torch.optim.SGD(p, lr=1.0, momentum=0.9),
+        lambda p: torch.optim.AdamW(p, lr=0.05, weight_decay=0.0),
+    ],
+)
+def test_a_learning_temperature_stays_within_its_limits_and_comes_back(loss_type, optimiser):
+    temperature = eqco.LearnableTemperature(initial=0.5, minimum=0.2, maximum=0.8)
+    loss_fn = loss_type(temperature=temperature)
+    (parameter,) = loss_fn.parameters()
+    steps, seen = optimiser([parameter]), []
+    first, second = sharpening_batch()
+    for positives in [second] * 300 + [second.roll(1, 0)] * 300:
+        steps.zero_grad()
+        loss_fn(first, positives).backward()
+        steps.step()
+        seen.append(float(temperature().detach()))
+    assert all(0.2 * (1 - 1e-6) <= value <= 0.8 * (1 + 1e-6) for value in seen)
+    # positives that are not alike ask for the highest τ, and the way back from the limit is open
+    assert (seen[299], seen[-1]) == pytest.approx((0.2, 0.8))
+
+
+def test_a_parameter_without_limits_is_refused_once_it_is_not_positive():
+    first, second = sharpening_batch()
+    temperature = torch.nn.Parameter(torch.tensor(0.5))
+    loss_fn = eqco.EqCoLoss(temperature=temperature)
+    steps = torch.optim.SGD([temperature], lr=1.0)
+
+    def learn():
+        for _ in range(300):
+            steps.zero_grad()
+            loss_fn(first, second).backward()
+            steps.step()
+
+    with pytest.raises(InputError, match=r"temperature=-.*greater than 0.*LearnableTemperature"):
+        learn()
+    # also where the embeddings are not on the CPU, and are not looked at
+    temperature.data.fill_(-0.1)
+    for each in (loss_fn, eqco.NTXentLoss(temperature=temperature)):
+        with pytest.raises(InputError, match=r"temperature=-0\.1"):
+            each(first.to("meta"), second.to("meta"))
+
+
+def test_the_gradient_at_a_limit_is_stopped_outwards_alone():
+    for initial, direction in ((0.01, -1.0), (1.0, 1.0)):
+        temperature = eqco.LearnableTemperature(initial=initial)
+        tau = temperature()
+        # descent on +τ lowers τ, so that at the lower limit it is stopped, and at the upper not
+        (-direction * tau).backward()
+        assert temperature.log_scale.grad == 0.0
+        temperature.log_scale.grad = None
+        (direction * temperature()).backward()
+        # dτ/ds = −τ
+        assert_close(temperature.log_scale.grad, torch.tensor(-direction * initial))
+
+
+def test_the_limits_of_a_temperature_are_in_order():
+    for limits in ({"initial": 0.001}, {"initial": 2.0}, {"minimum": 0.0}, {"maximum": math.inf}):
+        with pytest.raises(InputError, match="minimum ≤ initial ≤ maximum"):
+            eqco.LearnableTemperature(**limits)
+    loss_fn = eqco.EqCoLoss(temperature=eqco.LearnableTemperature())
+    assert set(loss_fn.state_dict()) == {"temperature.log_scale"}

@@ -1,9 +1,11 @@
 """Bad input is refused with value, limit and remedy."""
 
 import math
+import warnings
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing import assert_close
 
 import eqco
@@ -28,7 +30,7 @@ def holding(value, count):
         ((*PAIR, torch.ones(5, 7)), {}, r"negatives of shape \(5, 7\).*must be \(K, 8\)"),
         ((*PAIR, torch.ones(3, 5, 8)), {}, r"\(4, K, 8\)"),
         ((*PAIR, torch.ones(8)), {}, r"negatives of shape \(8,\)"),
-        (ONE, {}, "num_queries=1 and a pool of 1 keys leave K=0.*larger batch"),
+        (ONE, {}, "num_queries=1 and a pool of 1 keys leave K=0.*drop_last=True.*queue"),
         ((*PAIR, torch.ones(0, 8)), {}, "K=0"),
         ((*PAIR, torch.ones(4, 0, 8)), {}, "K=0"),
         ((*PAIR, eqco.KeyQueue(4, dim=8)), {}, r"a KeyQueue; pass queue.negatives\(\)"),
@@ -47,6 +49,9 @@ def holding(value, count):
         (PAIR, {"similarity": "euclidean"}, "similarity='euclidean'; there are 'cosine', 'dot'"),
         (PAIR, {"reduction": "median"}, "reduction='median'"),
         (PAIR, {"temperature": None}, "temperature=None"),
+        (PAIR, {"temperature": eqco.LearnableTemperature()}, "module LearnableTemperature; call"),
+        ((PAIR[0].to(torch.float8_e4m3fn), PAIR[1]), {}, r"float8_e4m3fn.*queries\.float\(\)"),
+        ((PAIR[0], PAIR[1].to(torch.float8_e5m2)), {}, r"float8_e5m2.*positives\.float\(\)"),
         ((PAIR[0].long(), PAIR[1]), {}, "queries is of type torch.int64"),
         ((PAIR[0], PAIR[1].bool()), {}, "positives is of type torch.bool"),
         ((PAIR[0], torch.arange(4)), {}, "as labels are; no labels are needed.*second views"),
@@ -100,12 +105,42 @@ def test_settings_are_refused_when_the_module_is_made():
 
 def test_the_loss_on_two_views_speaks_of_its_own_arguments():
     loss_fn = eqco.NTXentLoss()
-    with pytest.raises(InputError, match=r"first of shape \(1, 8\).*N ≥ 2"):
+    with pytest.raises(InputError, match=r"of shape \(1, 8\); N ≥ 2 is .*drop_last=True.*queue"):
         loss_fn(*ONE)
+    with pytest.raises(InputError, match=r"first of shape \(4, 8\) and second of shape \(2, 8\)"):
+        loss_fn(PAIR[0], PAIR[1][:2])
     with pytest.raises(InputError, match=r"second is of type torch\.int64"):
         loss_fn(PAIR[0], PAIR[1].long())
     with pytest.raises(InputError, match="second holds 1 NaN"):
         loss_fn(PAIR[0], holding(math.nan, 1))
+
+
+def test_transforms_that_cannot_see_through_the_loss_are_refused():
+    batches = torch.ones(3, 4, 8), torch.ones(3, 4, 8)
+    for loss_fn in (eqco.EqCoLoss(alpha=64), eqco.NTXentLoss()):
+        with pytest.raises(InputError, match=r"torch\.func \(vmap.*backward.*eqco\.info_nce"):
+            torch.func.vmap(loss_fn)(*batches)
+        with pytest.raises(InputError, match=r"torch\.func \(vmap, grad"):
+            torch.func.grad(loss_fn)(*PAIR)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch.jit is deprecated
+            with pytest.raises(InputError, match=r"torch\.jit\.trace.*Use torch\.compile"):
+                torch.jit.trace(loss_fn, PAIR)
+
+
+@pytest.mark.parametrize("check_finite", [None, True])
+def test_a_mode_without_values_gives_shapes_and_gradients(check_finite):
+    with FakeTensorMode():
+        first, second = (torch.randn(8, 16, requires_grad=True) for _ in range(2))
+        learning = eqco.LearnableTemperature()
+        for settings in ({}, {"alpha": 256}, {"temperature": learning}):
+            loss_fn = eqco.EqCoLoss(check_finite=check_finite, **settings)
+            drawn = eqco.sampled_negatives(eqco.in_batch_negatives(second), 4, seed=0, step=0)
+            for negatives in (None, torch.randn(5, 16), torch.randn(8, 5, 16), drawn):
+                loss_fn(first, second, negatives).backward()
+            eqco.NTXentLoss(check_finite=check_finite, **settings)(first, second).backward()
+        assert first.grad.shape == second.grad.shape == (8, 16)
+        assert learning.log_scale.grad.shape == ()
 
 
 def test_large_but_finite_values_are_not_mistaken_for_infinity():

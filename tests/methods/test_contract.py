@@ -1,6 +1,7 @@
 """What every framework of the catalog promises."""
 
 import copy
+import math
 from dataclasses import dataclass
 
 import pytest
@@ -8,10 +9,11 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from eqco.contrast import KeyQueue, Objective
+from eqco.contrast import KeyQueue, NTXentLoss, Objective
 from eqco.data import Views
 from eqco.encoders import Encoder, normalised_head, split_batch_norm
 from eqco.methods import METHODS, MoCo, SimCLR, SiMo
+from eqco.training.diagnostics import diagnose
 
 N, D = 8, 6
 
@@ -86,8 +88,8 @@ def test_the_catalog_is_covered():
 def test_shapes_and_k_counted(variant):
     output = made(variant)(tiny_views(), 0)
     assert len(output.contrasts) == variant.num_contrasts
-    assert sum(contrast.weight for contrast in output.contrasts) == 1
     for contrast in output.contrasts:
+        assert contrast.weight == 1
         assert contrast.queries.shape == contrast.positives.shape == (N, D)
         assert contrast.negatives.num_negatives == variant.num_negatives
 
@@ -226,6 +228,63 @@ def test_the_queue_holds_the_keys_of_the_step_before():
 def test_the_two_directions_of_simclr_draw_separately():
     contrasts = SimCLR(tiny_encoder(), num_negatives=4)(tiny_views(), 3).contrasts
     assert not torch.equal(contrasts[0].negatives.indices, contrasts[1].negatives.indices)
+
+
+def published_simclr_objective(first, second, temperature):
+    """SimCLR's code, query by query: the mean over N of the loss of each view's query, and the two
+    means added. Keys are the other view first, then the same view without the query itself.
+    """
+    first, second = (view / view.norm(dim=1, keepdim=True) for view in (first, second))
+    directions = []
+    for queries, others in ((first, second), (second, first)):
+        losses = []
+        for n in range(len(queries)):
+            logits = [queries[n] @ others[j] / temperature for j in range(len(others))]
+            logits += [queries[n] @ queries[j] / temperature for j in range(len(queries)) if j != n]
+            losses.append(torch.logsumexp(torch.stack(logits), 0) - logits[n])
+        directions.append(sum(losses) / len(losses))
+    return directions[0] + directions[1]
+
+
+def test_simclr_is_the_published_sum_of_both_directions_in_value_and_gradient():
+    method, views = SimCLR(tiny_encoder()).train(), tiny_views()
+    parameters = list(method.parameters())
+    ours = Objective(temperature=0.1)(method(views, step=0).contrasts)
+    published = published_simclr_objective(
+        method.encoder(views.first), method.encoder(views.second), 0.1
+    )
+    assert_close(ours, published, rtol=1e-11, atol=1e-11)
+    for mine, theirs in zip(
+        torch.autograd.grad(ours, parameters),
+        torch.autograd.grad(published, parameters),
+        strict=True,
+    ):
+        assert_close(mine, theirs, rtol=1e-9, atol=1e-11)
+
+
+def test_nt_xent_loss_is_half_of_simclrs_published_objective():
+    found = []
+    for loss in (
+        lambda a, b: 2 * NTXentLoss(temperature=0.1)(a, b),
+        lambda a, b: published_simclr_objective(a, b, 0.1),
+    ):
+        views = torch.randn(
+            2, N, D, dtype=torch.float64, generator=torch.Generator().manual_seed(3)
+        )
+        views.requires_grad_()
+        value = loss(views[0], views[1])
+        found.append((value.detach(), torch.autograd.grad(value, views)[0]))
+    for ours, published in zip(*found, strict=True):
+        assert_close(ours, published, rtol=1e-11, atol=1e-11)
+
+
+def test_information_is_a_mean_over_the_directions_whatever_their_weight():
+    """f̂ and its ceiling are of one query: log(1 + K) − L, with L a mean and not a sum."""
+    contrasts = SimCLR(tiny_encoder()).train()(tiny_views(), step=0).contrasts
+    seen = diagnose(contrasts, temperature=0.1, alpha=None)
+    mean = float(Objective(temperature=0.1)(contrasts).detach()) / 2
+    assert seen.information == pytest.approx(math.log(2 * N - 1) - mean, rel=1e-6)
+    assert seen.ceiling == pytest.approx(math.log(2 * N - 1))
 
 
 def test_shuffling_changes_nothing_with_one_batch_norm_and_something_with_two():

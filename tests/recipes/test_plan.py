@@ -43,6 +43,7 @@ def test_a_queue_has_any_length_and_a_batch_what_it_offers():
     assert plan("mocov2", num_queries=1, num_negatives=7).num_negatives == 7
     assert plan("simo", num_queries=256, num_negatives=255).num_negatives == 255
     assert plan("simclr", num_queries=256, num_negatives=510).num_negatives == 510
+    assert plan("simclr", num_queries=64).num_negatives == 64  # K = N, as published
     p = plan("mocov2", num_negatives=65536)
     assert (p.queue_bytes, p.logits_bytes) == (65536 * 128 * 4, 256 * 65536 * 4)
     assert p.loss_bytes < p.logits_bytes / 10

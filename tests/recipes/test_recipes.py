@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eqco.assembly.parts import scaled_rate
 from eqco.cli.train import parse as parse_training
 from eqco.recipes import (
     PROFILES,
@@ -54,9 +55,25 @@ def test_the_published_settings():
     for recipe in RECIPES.values():
         assert (recipe.training.num_queries, recipe.training.epochs) == (256, 200)
         assert (recipe.encoder.backbone, recipe.encoder.embedding_dim) == ("resnet50", 128)
-    assert RECIPES["simo"].negatives.count == 16
-    assert RECIPES["mocov2"].negatives.count == 65536
+    numbers = {name: (r.negatives.count, r.objective.alpha) for name, r in RECIPES.items()}
+    assert numbers == {
+        "simo": (16, 256),
+        "mocov1": (65536, None),
+        "mocov2": (65536, None),
+        "simclr": (256, 256),  # Figure 3b's largest K, where the margin is zero
+    }
     assert RECIPES["simo"].ema_decay == RECIPES["mocov1"].ema_decay == 0.999
+
+
+def test_the_square_root_rule_has_a_base_of_its_own():
+    """SimCLR with LARS at N = 4096: 4.8, and never 1.2 from the base of the linear rule."""
+    simclr = replace(RECIPES["simclr"], training=TrainingSettings(num_queries=4096))
+    lars = replace(simclr.optimiser, name="lars", rule="square-root")
+    with pytest.raises(InputError, match=r"=0\.3 for .*=256 .*0\.075·√N is --optimiser\.refer"):
+        replace(simclr, optimiser=lars)
+    lars = replace(lars, base_learning_rate=0.075, reference=1)
+    assert scaled_rate(replace(simclr, optimiser=lars)) == pytest.approx(4.8)
+    assert scaled_rate(simclr) == pytest.approx(4.8)
 
 
 @pytest.mark.parametrize("profile", PROFILES)

@@ -41,6 +41,13 @@ def test_the_rates_of_table_1():
     assert [scaled_learning_rate(0.03, n) for n in (256, 512, 1024)] == [0.03, 0.06, 0.12]
 
 
+def test_the_two_rates_of_simclr_meet_at_4096():
+    """Its paper: 0.3·N/256, or 0.075·√N with LARS; 4.8 both at N = 4096."""
+    root = [scaled_learning_rate(0.075, n, rule="square-root") for n in (256, 4096, 8192)]
+    assert root == pytest.approx([1.2, 4.8, 0.075 * math.sqrt(8192)])
+    assert scaled_learning_rate(0.3, 4096) == pytest.approx(4.8)
+
+
 @given(base=st.floats(1e-4, 10), n=counts, factor=st.integers(2, 9))
 def test_the_rate_is_linear_in_queries_or_their_root(base, n, factor):
     for rule, growth in (("linear", factor), ("square-root", math.sqrt(factor))):

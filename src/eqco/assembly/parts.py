@@ -287,7 +287,7 @@ def num_negatives(recipe: Recipe) -> int:
 
     >>> from eqco.recipes import named_recipe
     >>> [num_negatives(named_recipe(name)) for name in ("simo", "mocov2", "simclr")]
-    [16, 65536, 510]
+    [16, 65536, 256]
     """
     negatives = recipe.negatives
     views = 2 if recipe.method == "simclr" and negatives.both_views else 1

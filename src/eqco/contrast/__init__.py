@@ -5,11 +5,13 @@ from eqco.contrast.negatives import Contrast, Negatives, combine_negatives
 from eqco.contrast.objective import EqCoLoss, NTXentLoss, Objective, contrastive_loss
 from eqco.contrast.queue import KeyQueue
 from eqco.contrast.sampled import sampled_negatives
+from eqco.contrast.temperature import LearnableTemperature
 
 __all__ = [
     "Contrast",
     "EqCoLoss",
     "KeyQueue",
+    "LearnableTemperature",
     "NTXentLoss",
     "Negatives",
     "Objective",

@@ -4,7 +4,8 @@ import math
 from types import FunctionType
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
 
 from eqco.contrast.negatives import Negatives, row_counts
 from eqco.contrast.streaming import precision
@@ -20,8 +21,12 @@ __all__ = [
     "check_places",
     "check_pool",
     "check_setting",
+    "check_temperature",
+    "check_transforms",
     "wants_finite_check",
 ]
+
+FLOATING = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
 
 class NonFiniteValuesError(InputError):
@@ -39,12 +44,19 @@ def check_setting(
 ) -> None:
     """Refuse settings that no embeddings could make sense of."""
     for name, number in (("temperature", temperature), ("alpha", alpha), ("margin", margin)):
+        if type(number) is float or number is None:
+            continue
         if isinstance(number, str):
             raise InputError(f"{name}={number!r} is text; give a number.")
         if isinstance(number, Tensor) and name != "temperature":
             raise InputError(
                 f"{name} is a tensor, but only the temperature can learn. Give a number, such as "
                 f"float({name})."
+            )
+        if isinstance(number, nn.Module):
+            raise InputError(
+                f"{name} is the module {type(number).__name__}; call it, and pass the tensor that "
+                f"it returns. EqCoLoss and NTXentLoss take an eqco.LearnableTemperature as it is."
             )
     if temperature is None:
         raise InputError("temperature=None; it must be a finite number greater than 0.")
@@ -77,6 +89,43 @@ def check_setting(
     ):
         if value not in known:
             raise InputError(f"{name}={value!r}; there are {', '.join(map(repr, known))}.")
+
+
+def check_transforms() -> None:
+    """Refuse what cannot see through the loss: torch.jit.trace and the transforms of torch.func."""
+    if torch.compiler.is_compiling():
+        return
+    if torch._C._is_tracing():
+        raise InputError(
+            "the loss cannot be recorded by torch.jit.trace, which would keep the size of this "
+            "batch. Use torch.compile, or trace the encoder alone."
+        )
+    if torch._C._are_functorch_transforms_active():
+        raise InputError(
+            "the loss has no rule for torch.func (vmap, grad, jacrev and the like). Use "
+            "backward(); or eqco.info_nce on similarities, which works under all of them."
+        )
+
+
+def check_temperature(temperature: float | Tensor, check_finite: bool | None) -> None:
+    """Refuse a learning temperature that has left the numbers > 0, on any device.
+
+    An accelerator is waited for, unless `check_finite` is False: below 0 the loss would have its
+    sign turned around and stay finite.
+    """
+    if not isinstance(temperature, Tensor) or check_finite is False or not has_values(temperature):
+        return
+    value = float(temperature.detach())
+    if not 0 < value < math.inf:
+        raise InputError(
+            f"temperature={value:g}; it must be a finite number greater than 0. If it learned its "
+            f"way there, use eqco.LearnableTemperature, which has limits."
+        )
+
+
+def has_values(tensor: Tensor) -> bool:
+    """Whether numbers are there to look at: not on meta, in a FakeTensorMode or in a compiler."""
+    return not (tensor.is_meta or torch.compiler.is_compiling() or isinstance(tensor, FakeTensor))
 
 
 def check_embeddings(queries: Tensor, positives: Tensor) -> None:
@@ -129,8 +178,8 @@ def check_pool(queries: Tensor, negatives: Negatives | Tensor) -> int:
     if num_negatives < 1:
         raise InputError(
             f"num_queries={num_queries} and a pool of {len(keys)} keys leave K={num_negatives} "
-            f"negatives per query, and at least 1 is needed. Use a larger batch, or give "
-            f"negatives from a queue."
+            f"negatives per query, and at least 1 is needed. Use a larger batch (leave out a last "
+            f"batch of one by DataLoader(drop_last=True)), or give negatives from a queue."
         )
     return num_negatives
 
@@ -165,20 +214,19 @@ def check_places(negatives: Negatives | Tensor) -> None:
 def wants_finite_check(check_finite: bool | None, queries: Tensor) -> bool:
     """Whether to look at the values: always if asked, else where looking does not wait."""
     if check_finite is None:
-        return queries.device.type == "cpu" and not torch.compiler.is_compiling()
-    return check_finite
+        check_finite = queries.device.type == "cpu"
+    return check_finite and has_values(queries)
 
 
-def check_finite_values(
-    named: dict[str, Tensor], temperature: float | Tensor, similarity: str
-) -> None:
-    """Refuse NaN, infinity and vectors too long to measure, saying in which argument and how many;
-    and a temperature ≤ 0.
+def check_finite_values(named: dict[str, Tensor], similarity: str) -> None:
+    """Refuse NaN, infinity and vectors too long to measure, saying in which argument and how
+    many.
     """
     kind = precision(*named.values())  # that the loss is computed in
     for name, tensor in named.items():
         # the length of all is cheap, and finite unless a value is not, or squares overflow
-        if math.isfinite(torch.linalg.vector_norm(tensor.detach(), dtype=kind).item()):
+        length = torch.linalg.vector_norm(tensor.detach().to(kind))
+        if math.isfinite(length.item()):
             continue
         nan, infinite = int(torch.isnan(tensor).sum()), int(torch.isinf(tensor).sum())
         if nan or infinite:
@@ -195,16 +243,22 @@ def check_finite_values(
                 f"{kind} to measure (1.8e19 in float32). Look for a diverged encoder, or give "
                 f"float64."
             )
-    if isinstance(temperature, Tensor):
-        check_setting(float(temperature.detach()), None, None, "cosine", "mean")
 
 
 def check_finite_loss(
-    loss: Tensor, similarity: str, temperature: float | Tensor, margin: float | None
+    reduced: Tensor,
+    loss: Tensor,
+    similarity: str,
+    temperature: float | Tensor,
+    margin: float | None,
 ) -> None:
-    """Refuse a loss that is not finite although what it was made of is."""
+    """Refuse a loss, (N,), that is not finite although what it was made of is.
+
+    Args:
+        reduced: the loss as it is returned; if one number is finite, so is each that it sums up.
+    """
     loss = loss.detach()
-    if math.isfinite(loss.sum().item()):  # so is every term
+    if math.isfinite((reduced if reduced.dim() == 0 else loss.sum()).item()):
         return
     bad = int((~torch.isfinite(loss)).sum())
     if isinstance(temperature, Tensor):
@@ -223,10 +277,10 @@ def check_floating(name: str, tensor: Tensor) -> None:
     """Refuse what is no tensor, and integer and boolean ones."""
     if not isinstance(tensor, Tensor):
         raise InputError(f"{name} is {no_tensor(tensor)}")
-    if not tensor.is_floating_point():
+    if tensor.dtype not in FLOATING:
         raise InputError(
             f"{name} is of type {tensor.dtype}; embeddings must be floating-point "
-            f"(float16, bfloat16, float32 or float64)."
+            f"(float16, bfloat16, float32 or float64). Others are converted by {name}.float()."
         )
 
 

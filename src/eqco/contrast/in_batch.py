@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from eqco.contrast.negatives import Negatives
+from eqco.contrast.streaming import without_autocast
 from eqco.runtime.errors import InputError
 
 __all__ = ["in_batch_negatives"]
@@ -43,7 +44,8 @@ def in_batch_negatives(*views: Tensor, index: Tensor | None = None) -> Negatives
         index = torch.arange(num_instances, device=views[0].device)
     index = row_numbers(index)
     starts = num_instances * torch.arange(len(views), device=index.device)
-    keys = views[0] if len(views) == 1 else torch.cat(views)
+    with without_autocast(views[0]):  # whose torch.cat takes no float16 on the CPU
+        keys = views[0] if len(views) == 1 else torch.cat(views)
     return Negatives(keys, excluded=index[:, None] + starts)
 
 

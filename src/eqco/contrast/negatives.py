@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from eqco.contrast.streaming import without_autocast
 from eqco.runtime.errors import InputError
 
 __all__ = ["Contrast", "Negatives", "combine_negatives"]
@@ -79,7 +80,7 @@ class Contrast:
         queries: (N, D).
         positives: row n is the positive key of query n, (N, D).
         negatives: the keys that queries are pushed away from.
-        weight: this contrast's share in the total loss.
+        weight: what its mean loss is multiplied by in the total.
     """
 
     queries: Tensor
@@ -117,7 +118,8 @@ def combine_negatives(first: Negatives, second: Negatives) -> Negatives:
             f"negatives for {' and for '.join(map(str, sorted(rows)))} queries; both must be for "
             f"the same ones."
         )
-    keys = torch.cat([first.keys, second.keys])
+    with without_autocast(first.keys):  # whose torch.cat takes no float16 on the CPU
+        keys = torch.cat([first.keys, second.keys])
     shift = len(first.keys)
     if all(each.indices is None and each.mask is None for each in (first, second)):
         places = [first.excluded, None if second.excluded is None else second.excluded + shift]

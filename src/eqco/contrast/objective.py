@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -17,9 +17,12 @@ from eqco.contrast.checks import (
     check_places,
     check_pool,
     check_setting,
+    check_temperature,
+    check_transforms,
     wants_finite_check,
 )
 from eqco.contrast.negatives import Contrast, Negatives
+from eqco.contrast.small import SMALL_ELEMENTS, small_loss
 from eqco.contrast.streaming import (
     chunk_size,
     precision,
@@ -27,6 +30,7 @@ from eqco.contrast.streaming import (
     streamed_loss,
     without_autocast,
 )
+from eqco.contrast.temperature import LearnableTemperature
 from eqco.runtime.errors import InputError
 from eqco.theory.infonce import log_odds, softplus
 
@@ -62,6 +66,7 @@ def contrastive_loss(
     keys that all queries share, the (N, K) matrix of similarities is never held for large K.
     Computed in float32, or in float64 where an input is, also under autocast. Differentiable once,
     by backward; `eqco.info_nce` on similarities is so any number of times, and under torch.func.
+    Runs under torch.compile and FakeTensorMode; torch.jit.trace and torch.func are refused.
     Inside torch.compile each size of the pool is compiled anew: let a queue fill up first.
 
     Args:
@@ -69,16 +74,17 @@ def contrastive_loss(
         positives: row n is the positive key of query n, (N, D).
         negatives: None: the other positives of the batch, K = N − 1; (K, D): shared by all
             queries; (N, K, D): those of each query; or a `Negatives`.
-        temperature: τ > 0; a tensor with one value may learn.
+        temperature: τ > 0; a tensor with one value may learn: `LearnableTemperature` has limits,
+            any other is looked at in every call, and refused at 0 and below.
         alpha: the number of negatives imitated; None: plain InfoNCE; math.inf: the decoupled
             loss, which is the limit of L − log(α/K).
         margin: a handmade m in place of `alpha`; it imitates α = K·exp(m/τ).
-        similarity: "cosine" (vectors are scaled to length one here; those shorter than 1e-12
-            count as zero) or "dot" (taken as they are).
+        similarity: "cosine" (vectors are scaled to length one here; those no longer than 1e-12
+            count as zero: cosine 0 with all, and no gradient) or "dot" (taken as they are).
         reduction: "mean" over queries, "sum", or "none" for one value per query, (N,).
         check_finite: look for NaN, infinity and row numbers out of range, and refuse them.
             None: on the CPU, but not inside torch.compile; on accelerators looking would wait for
-            the device.
+            the device. False leaves out the look at a learning temperature too.
 
     Sixteen negatives imitate 65536; equal embeddings show the ceiling log(1 + α) for any K:
 
@@ -89,14 +95,17 @@ def contrastive_loss(
     11.0904
     """
     check_setting(temperature, alpha, margin, similarity, reduction)
+    check_transforms()
     check_embeddings(queries, positives)
+    check_temperature(temperature, check_finite)
     looks = wants_finite_check(check_finite, queries)
-    if looks and negatives is not None:
-        check_places(negatives)
+    own: Tensor | None = None
     if negatives is None:
-        own = torch.arange(len(queries), device=queries.device)[:, None]
+        own = torch.arange(queries.shape[0], device=queries.device)[:, None]
         negatives = Negatives(positives, excluded=own)
-    elif isinstance(negatives, Tensor) and negatives.dim() == 2:
+    elif looks:
+        check_places(negatives)
+    if isinstance(negatives, Tensor) and negatives.dim() == 2:
         negatives = Negatives(negatives)
     num_negatives = check_pool(queries, negatives)
     if looks:
@@ -104,24 +113,35 @@ def contrastive_loss(
         named = {"queries": queries, "positives": positives}
         if keys is not positives:
             named["negatives"] = keys
-        check_finite_values(named, temperature, similarity)
-
-    if isinstance(temperature, Tensor):
-        temperature = temperature.reshape(())
-    decoupled = alpha == math.inf
-    offset = 0.0 if alpha is None or decoupled else math.log(alpha) - math.log(num_negatives)
-    loss = loss_per_query(
-        queries,
-        positives,
-        negatives,
-        temperature,
-        offset=offset,
-        margin=margin or 0.0,
-        decoupled=decoupled,
-        unit=similarity == "cosine",
-    )
+        check_finite_values(named, similarity)
+    given = terms(num_negatives, alpha, margin, similarity)
+    size = queries.shape[0]
+    if own is not None and not isinstance(temperature, Tensor) and is_small(size, size):
+        loss = small_loss(queries, positives, temperature, positive_at=own, **given)
+    else:
+        loss = loss_per_query(queries, positives, negatives, temperature, **given)
+    whole = reduced(loss, reduction)
     if looks:
-        check_finite_loss(loss, similarity, temperature, margin)
+        check_finite_loss(whole, loss, similarity, temperature, margin)
+    return whole
+
+
+def terms(
+    num_negatives: int, alpha: float | None, margin: float | None, similarity: Similarity
+) -> dict[str, Any]:
+    """What is done to similarities, in the words of those who compute the loss."""
+    decoupled = alpha == math.inf
+    ratio = 0.0 if alpha is None or decoupled else math.log(alpha) - math.log(num_negatives)
+    return {
+        "offset": ratio,
+        "margin": margin or 0.0,
+        "decoupled": decoupled,
+        "unit": similarity == "cosine",
+    }
+
+
+def reduced(loss: Tensor, reduction: Reduction) -> Tensor:
+    """One value for the batch, or as it is for "none"."""
     if reduction == "none":
         return loss
     return loss.mean() if reduction == "mean" else loss.sum()
@@ -144,6 +164,8 @@ def loss_per_query(
     unit: bool,
 ) -> Tensor:
     """Choose between keys of a pool, streamed, and a tensor of each query's own, (N,)."""
+    if isinstance(temperature, Tensor):
+        temperature = temperature.reshape(())
     if isinstance(negatives, Negatives):
         keys, indices = negatives.keys, negatives.indices
         chunk = chunk_size(len(queries), len(keys), keys.requires_grad)
@@ -163,6 +185,11 @@ def loss_per_query(
         negative = (others @ query[:, :, None])[:, :, 0]
         odds = log_odds(positive, negative, temperature, margin) + offset
         return odds if decoupled else softplus(odds)
+
+
+def is_small(num_queries: int, num_keys: int) -> bool:
+    """Whether calls take longer than arithmetic; compiled code makes none, and is streamed."""
+    return num_queries * num_keys <= SMALL_ELEMENTS and not torch.compiler.is_compiling()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,6 +235,8 @@ class Objective:
 class EqCoLoss(nn.Module):
     """`contrastive_loss` as a module: settings at construction, embeddings at the call.
 
+    A temperature that learns is a `LearnableTemperature`, or an nn.Parameter of your own limits.
+
     >>> loss_fn = EqCoLoss(temperature=0.2, alpha=65536)
     >>> queries, positives = torch.randn(2, 32, 128)
     >>> loss_fn(queries, positives).shape
@@ -217,7 +246,7 @@ class EqCoLoss(nn.Module):
     def __init__(
         self,
         *,
-        temperature: float | nn.Parameter = 0.2,
+        temperature: float | nn.Parameter | LearnableTemperature = 0.2,
         alpha: float | None = None,
         margin: float | None = None,
         similarity: Similarity = "cosine",
@@ -225,11 +254,13 @@ class EqCoLoss(nn.Module):
         check_finite: bool | None = None,
     ):
         super().__init__()
-        check_setting(temperature, alpha, margin, similarity, reduction)
+        known = 1.0 if isinstance(temperature, LearnableTemperature) else temperature
+        check_setting(known, alpha, margin, similarity, reduction)
         if isinstance(temperature, Tensor) and not isinstance(temperature, nn.Parameter):
             raise InputError(
                 "temperature is a tensor that no optimiser would find here. Give "
-                "nn.Parameter(temperature) for one that learns, or a number."
+                "eqco.LearnableTemperature() or nn.Parameter(temperature) for one that learns, or "
+                "a number."
             )
         # a learning temperature is registered by this assignment
         self.temperature = temperature
@@ -247,7 +278,7 @@ class EqCoLoss(nn.Module):
             queries,
             positives,
             negatives,
-            temperature=self.temperature,
+            temperature=self.current_temperature(),
             alpha=self.alpha,
             margin=self.margin,
             similarity=self.similarity,
@@ -255,16 +286,30 @@ class EqCoLoss(nn.Module):
             check_finite=self.check_finite,
         )
 
+    def current_temperature(self) -> float | Tensor:
+        """τ as it is now."""
+        if not isinstance(self.temperature, LearnableTemperature):
+            return self.temperature
+        learned: Tensor = self.temperature()
+        return learned
+
     def extra_repr(self) -> str:
         """What `print` shows of the settings."""
         names = ("temperature", "alpha", "margin", "similarity", "reduction")
-        return ", ".join(f"{name}={getattr(self, name)}" for name in names)
+        # print shows a module in a line of its own
+        shown = [name for name in names if not isinstance(getattr(self, name), nn.Module)]
+        return ", ".join(f"{name}={getattr(self, name)}" for name in shown)
 
 
 class NTXentLoss(EqCoLoss):
     """SimCLR's loss: both views are queries and keys, so each of 2N queries has 2N − 2 negatives.
 
-    With N = 1 there are none, and the call is refused.
+    The mean over all 2N queries, as in lightly and pytorch-metric-learning. SimCLR's own code adds
+    the two directions, each a mean over N: twice this loss and twice its gradient. In its place
+    use 2 · loss, or twice the learning rate.
+
+    With N = 1 there are no negatives, and the call is refused: leave out a last batch of one by
+    drop_last=True of the DataLoader.
 
     >>> loss_fn = NTXentLoss(temperature=0.1, alpha=4096)
     >>> first, second = torch.randn(2, 32, 128)
@@ -276,20 +321,38 @@ class NTXentLoss(EqCoLoss):
         self, first: Tensor, second: Tensor
     ) -> Tensor:
         """The loss of the embeddings of two views of the same instances, each (N, D)."""
+        temperature = self.current_temperature()
+        check_transforms()
         for name, view in (("first", first), ("second", second)):
             check_floating(name, view)
-        if first.dim() != 2 or first.shape != second.shape or len(first) < 2:
+        if first.dim() != 2 or first.shape != second.shape or first.numel() == 0:
             raise InputError(
                 f"first of shape {tuple(first.shape)} and second of shape {tuple(second.shape)}; "
-                f"both must be (N, D), row n of each from the same instance, with N ≥ 2: the "
-                f"negatives are the other instances."
+                f"both must be (N, D), row n of each from the same instance."
+            )
+        if len(first) < 2:
+            raise InputError(
+                f"first and second of shape {tuple(first.shape)}; N ≥ 2 is needed, since the "
+                f"negatives are the other instances of the batch. Leave out a last batch of one by "
+                f"DataLoader(drop_last=True), or use EqCoLoss with negatives from a queue."
             )
         check_device("second", second, first, "first")
-        if wants_finite_check(self.check_finite, first):
-            both_views = {"first": first, "second": second}
-            check_finite_values(both_views, self.temperature, self.similarity)
-        both = torch.cat([first, second])
-        here = torch.arange(len(both), device=both.device)
-        partner = here.roll(len(first))
-        excluded = torch.stack([here, partner], dim=1)
-        return super().forward(both, both[partner], Negatives(both, excluded=excluded))
+        check_temperature(temperature, self.check_finite)
+        looks = wants_finite_check(self.check_finite, first)
+        if looks:
+            check_finite_values({"first": first, "second": second}, self.similarity)
+        with without_autocast(first):  # whose torch.cat takes no float16 on the CPU
+            both = torch.cat([first, second])
+        num_queries, half = both.shape[0], first.shape[0]
+        partner = torch.arange(half, half + num_queries, device=both.device).remainder_(num_queries)
+        given = terms(num_queries - 2, self.alpha, self.margin, self.similarity)
+        if not isinstance(temperature, Tensor) and is_small(num_queries, num_queries):
+            loss = small_loss(both, None, temperature, positive_at=partner[:, None], **given)
+        else:
+            here = torch.arange(num_queries, device=both.device)
+            negatives = Negatives(both, excluded=torch.stack([here, partner], dim=1))
+            loss = loss_per_query(both, both[partner], negatives, temperature, **given)
+        whole = reduced(loss, self.reduction)
+        if looks:
+            check_finite_loss(whole, loss, self.similarity, temperature, self.margin)
+        return whole

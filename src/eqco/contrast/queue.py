@@ -133,7 +133,7 @@ class KeyQueue(nn.Module):
             )
         if not wants_finite_check(None, keys):
             return
-        check_finite_values({"keys": keys}, 1.0, "dot")
+        check_finite_values({"keys": keys}, "dot")
         limit = torch.finfo(kind).max
         if keys.numel() and torch.finfo(keys.dtype).max > limit:
             largest = float(keys.abs().max())

@@ -18,6 +18,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from eqco.theory.infonce import softplus
@@ -36,6 +37,8 @@ GATHER_FROM = 32
 GATHERED_ELEMENTS = 2**17
 # Logits up to this size need no shift before exp: e^40 times any number of keys fits float32.
 LARGEST_UNSHIFTED = 40.0
+# Vectors no longer than this have no direction to speak of, and count as zero.
+SHORTEST = 1e-12
 
 
 def streamed_loss(
@@ -181,11 +184,7 @@ class StreamedContrast(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         """Scale each query's own gradient; pass over the keys once more if they want theirs."""
-        if torch.is_grad_enabled():
-            raise RuntimeError(
-                "contrastive_loss is differentiable once, and create_graph=True asks for more. "
-                "Use eqco.info_nce on similarities, which is differentiable any number of times."
-            )
+        refuse_second_derivative()
         to_query, to_positive, to_temperature, *rest = ctx.saved_tensors
         upstream = upstream[:, None]
         query_type, positive_type, temperature_type = ctx.types
@@ -310,6 +309,15 @@ def add_chunk(
     return Sums(total, largest, weighted)
 
 
+def refuse_second_derivative() -> None:
+    """Refuse to build a graph of the gradient: the closed form has none."""
+    if torch.is_grad_enabled():
+        raise RuntimeError(
+            "contrastive_loss is differentiable once, and create_graph=True asks for more. "
+            "Use eqco.info_nce on similarities, which is differentiable any number of times."
+        )
+
+
 def key_gradient(
     upstream: Tensor,
     fixed_temperature: float | None,
@@ -422,9 +430,12 @@ def scaled(vectors: Tensor, dtype: torch.dtype, unit: bool) -> tuple[Tensor, Ten
 
 
 def lengths(vectors: Tensor) -> Tensor:
-    """The length of each vector, (…, 1), and something to divide by where it is none."""
+    """The length of each vector, (…, 1); infinite for one too short to have a direction.
+
+    Over an infinite length short vectors become zero, and so does what is carried back to them.
+    """
     norm: Tensor = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
-    return norm.clamp_min(1e-12)
+    return F.threshold(norm, SHORTEST, torch.inf, inplace=not norm.requires_grad)
 
 
 def through_norm(gradient: Tensor, unit_vectors: Tensor, norm: Tensor | None) -> Tensor:

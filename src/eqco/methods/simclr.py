@@ -12,7 +12,10 @@ __all__ = ["SimCLR"]
 
 
 class SimCLR(Method):
-    """Two contrasts, one for each view as queries.
+    """Two contrasts, one for each view as queries; their losses, each a mean over N, are added.
+
+    Paper: SimCLR's code and the authors' release add them, and the published rate is meant for
+    that; see docs/paper_notes.md#the-sum-of-two-directions.
 
     Args:
         encoder: the only encoder.
@@ -40,7 +43,7 @@ class SimCLR(Method):
         self.seed = seed
 
     def forward(self, views: Views, step: int) -> StepOutput:
-        """Two contrasts of equal weight; the margin applies in both directions."""
+        """Two contrasts of weight one; the margin applies in both directions."""
         first, second = self.encoder(views.first), self.encoder(views.second)
         # keys carry gradient, so that they are gathered with it
         keys = [processes.gather_with_gradient(view) for view in (first, second)]
@@ -55,7 +58,7 @@ class SimCLR(Method):
                 seed=self.seed,
                 draw=2 * step + direction,
             )
-            contrasts.append(Contrast(queries, positives, negatives, weight=0.5))
+            contrasts.append(Contrast(queries, positives, negatives))
         return StepOutput(contrasts)
 
     def after_step(self, fresh_keys: Tensor | None) -> None:

@@ -44,6 +44,7 @@ MOCO_V1 = replace(
 SIMCLR = Recipe(
     method="simclr",
     data=DataSettings(pipeline="simclr"),
+    negatives=NegativesSettings(count=256),
     objective=ObjectiveSettings(temperature=0.1, alpha=256),
     optimiser=OptimiserSettings(base_learning_rate=0.3, weight_decay=1e-6, warmup_epochs=10),
 )
@@ -71,7 +72,13 @@ def named_recipe(name: str, profile: str = "paper") -> Recipe:
     if profile == "paper":
         return recipe
     epochs, num_queries = (20, 256) if profile == "desk" else (200, 128)
-    small = replace(
+    negatives = recipe.negatives
+    if recipe.method == "moco":
+        # a memory as large as the data set would hold older keys of the query's own image
+        negatives = replace(negatives, count=4096 if profile == "desk" else 256)
+    elif recipe.method == "simclr":  # K = N, as published
+        negatives = replace(negatives, count=num_queries)
+    return replace(
         recipe,
         # a short run must not lag behind its own encoder: β = 0.999 averages over 1000 steps
         ema_decay=0.99,
@@ -79,13 +86,10 @@ def named_recipe(name: str, profile: str = "paper") -> Recipe:
         encoder=replace(
             recipe.encoder, backbone="light", bn_groups=min(2, recipe.encoder.bn_groups)
         ),
+        negatives=negatives,
         optimiser=shortened(recipe.optimiser, recipe.training.epochs, epochs),
         training=TrainingSettings(num_queries=num_queries, epochs=epochs, save_every=5),
     )
-    if recipe.method == "moco":
-        # a memory as large as the data set would hold older keys of the query's own image
-        return replace(small, negatives=NegativesSettings(count=4096 if profile == "desk" else 256))
-    return small
 
 
 def shortened(optimiser: OptimiserSettings, published: int, epochs: int) -> OptimiserSettings:

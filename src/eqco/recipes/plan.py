@@ -211,7 +211,8 @@ def chosen_negatives(
                 f"mocov1 or mocov2."
             )
         return largest_queue(memory, num_queries, dim)
-    count = recipe.negatives.count if num_negatives is None else num_negatives
+    published = num_queries if recipe.method == "simclr" else recipe.negatives.count  # K = N there
+    count = published if num_negatives is None else num_negatives
     if count is None:
         assert offered is not None  # a recipe with a queue says how long it is
         return offered

@@ -88,9 +88,10 @@ class OptimiserSettings:
     base_learning_rate: float = 0.03
     """The rate for `reference` queries per batch."""
     reference: int = 256
-    """The N that the base rate is meant for."""
+    """The N that the base rate is meant for; 1 with the square root."""
     rule: Literal["linear", "square-root"] = "linear"
-    """How the rate follows N (Eq. 8); the square root is for lars."""
+    """How the rate follows N (Eq. 8); the square root is for lars, with base 0.075 and reference 1
+    in SimCLR."""
     sgd_momentum: float = 0.9
     """Momentum of the optimiser, not of the key encoder."""
     weight_decay: float = 1e-4
@@ -205,6 +206,15 @@ def check_ranges(recipe: Recipe) -> None:
             f"optimiser.warmup_epochs={recipe.optimiser.warmup_epochs} is longer than "
             f"training.epochs={recipe.training.epochs}. Train for longer, or shorten the warm-up, "
             f"as by --optimiser.warmup-epochs 0."
+        )
+    if recipe.optimiser.rule == "square-root" and recipe.optimiser.reference != 1:
+        # the base of the linear rule would pass for one of this rule: a quarter of SimCLR's rate
+        base, reference = recipe.optimiser.base_learning_rate, recipe.optimiser.reference
+        raise InputError(
+            f"optimiser.rule=square-root with optimiser.base_learning_rate={base} for "
+            f"optimiser.reference={reference} queries; this rule has a base of its own, for one "
+            f"query. SimCLR's 0.075·√N is --optimiser.reference 1 --optimiser.base-learning-rate "
+            f"0.075; a rate found with {reference} queries is divided by √{reference}."
         )
     drops = recipe.optimiser.drops
     if list(drops) != sorted(set(drops)) or any(not 0 < d < recipe.training.epochs for d in drops):

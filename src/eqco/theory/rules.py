@@ -56,7 +56,7 @@ def effective_alpha(margin: float, num_negatives: int, temperature: float) -> fl
 def scaled_learning_rate(
     base: float,
     num_queries: int,
-    reference: int = 256,
+    reference: int | None = None,
     *,
     rule: Literal["linear", "square-root"] = "linear",
 ) -> float:
@@ -65,29 +65,30 @@ def scaled_learning_rate(
     .. math:: \text{lr} = \text{base} \cdot \frac{N}{N_{\text{ref}}}
 
     The batch loss is a mean over N (almost) independent queries, hence the linear scaling rule, in
-    N and never in K. SimCLR's authors prefer the square root with LARS: `rule="square-root"`.
+    N and never in K. SimCLR's authors prefer the square root with LARS, which has a base of its
+    own, for one query: 0.075·√N where the linear rule has 0.3·N/256. The two meet at N = 4096.
 
     Args:
         base: the learning rate published for `reference` queries.
         num_queries: N ≥ 1; for symmetric losses the number of pairs.
-        reference: the N of the published rate.
+        reference: the N of the published rate; None: 256 with the linear rule, 1 with the root.
         rule: "linear", or "square-root" for LARS.
 
     >>> scaled_learning_rate(0.03, 1024)
     0.12
-    >>> scaled_learning_rate(0.03, 1024, rule="square-root")
-    0.06
+    >>> scaled_learning_rate(0.3, 4096), scaled_learning_rate(0.075, 4096, rule="square-root")
+    (4.8, 4.8)
     """
+    if rule not in ("linear", "square-root"):
+        raise InputError(f"rule={rule!r}; there are 'linear' and 'square-root'.")
+    if reference is None:
+        reference = 256 if rule == "linear" else 1
     require_positive("base", base)
     for name, count in (("num_queries", num_queries), ("reference", reference)):
         if count < 1:
             raise InputError(f"{name}={count}; it must be at least 1.")
     ratio = num_queries / reference
-    if rule == "linear":
-        return base * ratio
-    if rule == "square-root":
-        return base * math.sqrt(ratio)
-    raise InputError(f"rule={rule!r}; there are 'linear' and 'square-root'.")
+    return base * (ratio if rule == "linear" else math.sqrt(ratio))
 
 
 def positive_prior(alpha: float) -> float:
