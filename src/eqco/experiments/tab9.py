@@ -10,8 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from eqco.assembly.detection import resume_transfer, transfer_detection
-from eqco.evaluation.detection import METRICS, require_pycocotools, write_squares
+from eqco.detection import METRICS, require_pycocotools, write_squares
+from eqco.detection.settings import (
+    DESK,
+    DetectionSettings,
+    detection_from_dict,
+    detection_to_dict,
+)
+from eqco.detection.transfer import resume_transfer, transfer_detection
 from eqco.experiments import scales
 from eqco.experiments.experiment import (
     Comparison,
@@ -34,12 +40,6 @@ from eqco.experiments.training_runs import (
 )
 from eqco.recipes import Recipe as TrainingRecipe
 from eqco.recipes import named_recipe, recipe_from_dict, recipe_to_dict
-from eqco.recipes.detection import (
-    DESK,
-    DetectionSettings,
-    detection_from_dict,
-    detection_to_dict,
-)
 from eqco.runtime.errors import InputError
 from eqco.runtime.records import Record, recipe_hash
 from eqco.runtime.run_directory import RunDirectory, read_json

@@ -6,7 +6,7 @@ from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
 from eqco.data.decoding import decode
-from eqco.evaluation.detection import AnnotatedImages, Detections
+from eqco.detection import AnnotatedImages, Detections
 
 __all__ = ["detections_picture"]
 

@@ -9,8 +9,8 @@ from torch.testing import assert_close
 from torchvision.models.detection.transform import GeneralizedRCNNTransform
 
 from eqco.assembly import open_weights
+from eqco.detection.model import faster_rcnn
 from eqco.encoders import LightEncoder, resnet
-from eqco.evaluation.detection.model import faster_rcnn
 from eqco.runtime.errors import InputError
 
 SMALL = {"sides": (64,), "longest_side": 100, "channels": 16, "proposals": 20, "sampled_boxes": 8}

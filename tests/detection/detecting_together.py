@@ -1,8 +1,8 @@
 """Two steps of a detector's fine-tuning, and its test, in as many processes as there are.
 
-    python tests/detecting_together.py DATA OUT      with RANK, WORLD_SIZE, … in the environment
+    python tests/detection/detecting_together.py DATA OUT
 
-Each process leaves what it holds and what it found in OUT.
+with RANK, WORLD_SIZE, … in the environment. Each process leaves what it holds and what it found in OUT.
 """
 
 import sys
@@ -11,15 +11,15 @@ from pathlib import Path
 
 import torch
 
-from eqco.assembly.detection import build
-from eqco.encoders import resnet
-from eqco.evaluation.detection import (
+from eqco.detection import (
     detect,
     fine_tune,
     open_annotated,
     with_precise_statistics,
 )
-from eqco.recipes.detection import DESK
+from eqco.detection.settings import DESK
+from eqco.detection.transfer import build
+from eqco.encoders import resnet
 from eqco.runtime import processes
 from eqco.runtime.run_directory import RunDirectory
 

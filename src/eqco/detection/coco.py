@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from eqco.evaluation.detection.annotations import (
+from eqco.detection.annotations import (
     AnnotatedImages,
     GivenBox,
     GivenImage,

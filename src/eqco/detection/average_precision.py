@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch import Tensor
 
-from eqco.evaluation.detection.annotations import AnnotatedImages
+from eqco.detection.annotations import AnnotatedImages
 from eqco.runtime.errors import MissingExtraError
 
 __all__ = ["METRICS", "Detections", "Scores", "average_precision", "require_pycocotools"]

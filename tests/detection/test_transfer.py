@@ -10,9 +10,8 @@ import pytest
 from torch.testing import assert_close
 
 from eqco.assembly import open_weights
-from eqco.assembly.detection import rate_at, resume_transfer, transfer_detection
-from eqco.evaluation.detection import write_squares
-from eqco.recipes.detection import (
+from eqco.detection import write_squares
+from eqco.detection.settings import (
     DESK,
     DetectionSettings,
     detection_from_dict,
@@ -20,6 +19,7 @@ from eqco.recipes.detection import (
     detection_to_dict,
     with_epochs,
 )
+from eqco.detection.transfer import rate_at, resume_transfer, transfer_detection
 from eqco.runtime.checkpoints import read_checkpoint
 from eqco.runtime.errors import InputError, MissingExtraError
 from eqco.runtime.run_directory import RunDirectory
@@ -71,7 +71,7 @@ def stopping_at(step, monkeypatch):
             os.kill(os.getpid(), signal.SIGTERM)
         return rate_at(settings, steps_per_epoch, at)
 
-    monkeypatch.setattr("eqco.assembly.detection.rate_at", rate)
+    monkeypatch.setattr("eqco.detection.transfer.rate_at", rate)
 
 
 def test_stopped_and_resumed_equals_never_stopped(squares, finished, tmp_path, monkeypatch):

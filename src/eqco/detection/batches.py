@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from eqco.data.decoding import UnreadableImageError, decode
-from eqco.evaluation.detection.annotations import AnnotatedImages
+from eqco.detection.annotations import AnnotatedImages
 from eqco.runtime import processes
 from eqco.runtime.errors import InputError
 from eqco.runtime.seeds import generator_for

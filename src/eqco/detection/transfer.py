@@ -15,8 +15,7 @@ from eqco.assembly.parts import averaging, check_device
 from eqco.assembly.runs import held
 from eqco.assembly.weights import Weights, open_weights
 from eqco.data.pipelines import Pipeline
-from eqco.encoders import Architecture, ResNet, sync_batch_norm
-from eqco.evaluation.detection import (
+from eqco.detection import (
     AnnotatedImages,
     Detections,
     FineTuning,
@@ -31,7 +30,8 @@ from eqco.evaluation.detection import (
     split_to_test,
     with_precise_statistics,
 )
-from eqco.recipes.detection import DetectionSettings, detection_from_dict, detection_to_dict
+from eqco.detection.settings import DetectionSettings, detection_from_dict, detection_to_dict
+from eqco.encoders import Architecture, ResNet, sync_batch_norm
 from eqco.runtime import processes
 from eqco.runtime.checkpoints import CheckpointError
 from eqco.runtime.errors import InputError

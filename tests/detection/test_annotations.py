@@ -7,10 +7,10 @@ import torch
 from PIL import Image
 from torch.testing import assert_close
 
-from eqco.evaluation.detection.annotations import fault_of
-from eqco.evaluation.detection.batches import TrainingBatches, example, read_image
-from eqco.evaluation.detection.opening import open_annotated, split_to_test
-from eqco.evaluation.detection.squares import write_squares
+from eqco.detection.annotations import fault_of
+from eqco.detection.batches import TrainingBatches, example, read_image
+from eqco.detection.folders import open_annotated, split_to_test
+from eqco.detection.squares import write_squares
 from eqco.runtime.errors import InputError
 
 

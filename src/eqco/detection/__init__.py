@@ -1,23 +1,23 @@
 """Transfer to object detection: Faster R-CNN from pre-trained weights, and its precision."""
 
-from eqco.evaluation.detection.annotations import AnnotatedImages
-from eqco.evaluation.detection.average_precision import (
+from eqco.detection.annotations import AnnotatedImages
+from eqco.detection.average_precision import (
     METRICS,
     Detections,
     Scores,
     average_precision,
     require_pycocotools,
 )
-from eqco.evaluation.detection.batches import TrainingBatches
-from eqco.evaluation.detection.fine_tuning import (
+from eqco.detection.batches import TrainingBatches
+from eqco.detection.fine_tuning import (
     FineTuning,
     detect,
     fine_tune,
     with_precise_statistics,
 )
-from eqco.evaluation.detection.model import faster_rcnn
-from eqco.evaluation.detection.opening import open_annotated, split_to_test
-from eqco.evaluation.detection.squares import write_squares
+from eqco.detection.folders import open_annotated, split_to_test
+from eqco.detection.model import faster_rcnn
+from eqco.detection.squares import write_squares
 
 __all__ = [
     "METRICS",

@@ -4,7 +4,7 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 from eqco.data.decoding import EXTENSIONS
-from eqco.evaluation.detection.annotations import (
+from eqco.detection.annotations import (
     AnnotatedImages,
     GivenBox,
     GivenImage,

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from eqco.evaluation.detection.annotations import AnnotatedImages
-from eqco.evaluation.detection.average_precision import Detections
-from eqco.evaluation.detection.batches import Batch, TrainingBatches, read_image
-from eqco.evaluation.detection.precise_bn import set_precise_statistics
+from eqco.detection.annotations import AnnotatedImages
+from eqco.detection.average_precision import Detections
+from eqco.detection.batches import Batch, TrainingBatches, read_image
+from eqco.detection.precise_bn import set_precise_statistics
 from eqco.runtime import processes
 from eqco.runtime.run_directory import RunDirectory
 from eqco.runtime.seeds import generator_for
