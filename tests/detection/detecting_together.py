@@ -2,7 +2,8 @@
 
     python tests/detection/detecting_together.py DATA OUT
 
-with RANK, WORLD_SIZE, … in the environment. Each process leaves what it holds and what it found in OUT.
+with RANK, WORLD_SIZE, … in the environment. Each process leaves its weights and detections in
+OUT.
 """
 
 import sys

@@ -77,6 +77,18 @@ def test_the_pyramid_has_batch_norm_on_all_its_convolutions():
     assert count == {nn.Conv2d: 8, nn.BatchNorm2d: 8}
 
 
+@pytest.mark.parametrize(("settings", "share"), [({}, 1 / 64), ({"sampling_ratio": 2}, 16 / 64)])
+def test_roi_align_averages_over_all_map_pixels_of_a_cell_unless_told_otherwise(settings, share):
+    pool = detector(smallest_anchor=128, **settings).roi_heads.box_roi_pool
+    # the box is read from the finest map: 7 x 7 cells of 8 x 8 pixels, one of which is bright.
+    # Of 2 x 2 samples in its cell one falls on it; over 8 x 8 samples it counts once.
+    maps = {str(level): torch.zeros(1, 1, 56 >> level, 56 >> level) for level in range(4)}
+    maps["0"][0, 0, 2, 2] = 1.0
+    cells = pool(maps, [torch.tensor([[0.0, 0.0, 224.0, 224.0]])], [(224, 224)])
+    assert_close(cells[0, 0, 0, 0].item(), share)
+    assert cells.count_nonzero() == 1
+
+
 def test_nothing_is_frozen_even_if_the_weights_came_frozen():
     frozen = open_weights("random", backbone="resnet18").backbone
     assert not any(parameter.requires_grad for parameter in frozen.parameters())

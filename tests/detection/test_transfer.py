@@ -7,10 +7,11 @@ import sys
 from dataclasses import replace
 
 import pytest
+from torch import nn
 from torch.testing import assert_close
 
 from eqco.assembly import open_weights
-from eqco.detection import write_squares
+from eqco.detection import faster_rcnn, write_squares
 from eqco.detection.settings import (
     DESK,
     DetectionSettings,
@@ -19,7 +20,8 @@ from eqco.detection.settings import (
     detection_to_dict,
     with_epochs,
 )
-from eqco.detection.transfer import rate_at, resume_transfer, transfer_detection
+from eqco.detection.transfer import build_optimiser, rate_at, resume_transfer, transfer_detection
+from eqco.encoders import resnet
 from eqco.runtime.checkpoints import read_checkpoint
 from eqco.runtime.errors import InputError, MissingExtraError
 from eqco.runtime.run_directory import RunDirectory
@@ -120,12 +122,30 @@ def test_the_rate_is_in_proportion_to_the_images_and_drops_at_seven_and_eleven()
     assert rate_at(replace(paper, num_images=160), epoch, epoch) == pytest.approx(0.2)
 
 
+def test_weight_decay_leaves_out_batch_norm_and_nothing_else():
+    network = faster_rcnn(resnet(18), 2, sides=(64,), longest_side=100, channels=16)
+    optimiser = build_optimiser(network, DetectionSettings(), 0.02)
+    decay = {
+        id(parameter): group["weight_decay"]
+        for group in optimiser.param_groups
+        for parameter in group["params"]
+    }
+    assert len(decay) == len(list(network.parameters()))
+    for layer in network.modules():
+        for parameter in layer.parameters(recurse=False):
+            expected = 0.0 if isinstance(layer, nn.BatchNorm2d) else 1e-4  # biases decay
+            assert decay[id(parameter)] == expected
+    assert all(group["momentum"] == 0.9 for group in optimiser.param_groups)
+
+
 def test_settings_survive_json_and_refuse_what_cannot_be_meant():
     assert detection_from_dict(json.loads(json.dumps(detection_to_dict(DESK)))) == DESK
     with pytest.raises(InputError, match=r"drops=\(7, 11\) in epochs=6"):
         DetectionSettings(epochs=6)
     with pytest.raises(InputError, match="sides="):
         replace(DESK, sides=(500,))
+    with pytest.raises(InputError, match="norm_weight_decay=-1"):
+        replace(DESK, norm_weight_decay=-1.0)
     with pytest.raises(InputError, match="num_images=0"):
         replace(DESK, num_images=0)
     with pytest.raises(InputError, match="no profile 'dest' of detection"):

@@ -17,6 +17,8 @@ from eqco.runtime.errors import InputError
 __all__ = ["ResNetPyramid", "faster_rcnn"]
 
 LEVELS = 5  # of the pyramid: the maps of four stages, and one more by pooling the last
+# Paper: four 3×3 convolutions; it does not count the fully connected layers. Of the two heads in
+# the authors' release, the one with four convolutions has one such layer of 1024 features.
 HEAD_CONVOLUTIONS = 4
 HEAD_FEATURES = 1024
 
@@ -65,6 +67,7 @@ def faster_rcnn(
     longest_side: int,
     channels: int = 256,
     smallest_anchor: int = 32,
+    sampling_ratio: int = 0,
     proposals: int = 1000,
     sampled_boxes: int = 512,
     mean: Sequence[float] = (0.485, 0.456, 0.406),
@@ -84,6 +87,8 @@ def faster_rcnn(
         longest_side: the long side is made no longer than this.
         channels: of the pyramid and of the box head's convolutions.
         smallest_anchor: side of the anchors on the finest map; it doubles from map to map.
+        sampling_ratio: samples of RoI align along each side of a cell; 0: as many as the cell has
+            map pixels.
         proposals: boxes that go on to the box head, at most; as many of each map before
             suppression in testing, twice as many in training.
         sampled_boxes: proposals of an image that the box head is trained on.
@@ -114,7 +119,7 @@ def faster_rcnn(
         pooled = MultiScaleRoIAlign(
             [str(place) for place in range(LEVELS - 1)],
             output_size=7,
-            sampling_ratio=2,
+            sampling_ratio=sampling_ratio,
             # which map a box is read from follows the size of the anchors
             canonical_scale=7 * smallest_anchor,
         )

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from eqco.assembly.parts import averaging, check_device
 from eqco.assembly.runs import held
@@ -205,6 +206,7 @@ def build(
         longest_side=settings.longest_side,
         channels=settings.channels,
         smallest_anchor=settings.smallest_anchor,
+        sampling_ratio=settings.sampling_ratio,
         proposals=settings.proposals,
         sampled_boxes=settings.sampled_boxes,
         mean=Pipeline.mean,
@@ -220,17 +222,31 @@ def build(
         detector=detector,
         distributed=averaging(detector, device) if several else None,
         batches=batches,
-        optimiser=sgd(
-            detector.parameters(),
-            rate_at(settings, steps_per_epoch, settings.warmup_steps),
-            sgd_momentum=settings.sgd_momentum,
-            weight_decay=settings.weight_decay,
+        optimiser=build_optimiser(
+            detector, settings, rate_at(settings, steps_per_epoch, settings.warmup_steps)
         ),
         learning_rate=partial(rate_at, settings, steps_per_epoch),
         total_steps=settings.epochs * steps_per_epoch,
         save_every=settings.save_every * steps_per_epoch,
         seed=settings.seed,
     )
+
+
+def build_optimiser(
+    detector: nn.Module, settings: DetectionSettings, learning_rate: float
+) -> torch.optim.SGD:
+    """SGD over all parameters; those of batch norm are a group with a weight decay of their own."""
+    norms = [layer for layer in detector.modules() if isinstance(layer, _BatchNorm)]
+    of_norms = [parameter for layer in norms for parameter in layer.parameters()]
+    known = set(of_norms)
+    optimiser = sgd(
+        [parameter for parameter in detector.parameters() if parameter not in known],
+        learning_rate,
+        sgd_momentum=settings.sgd_momentum,
+        weight_decay=settings.weight_decay,
+    )
+    optimiser.add_param_group({"params": of_norms, "weight_decay": settings.norm_weight_decay})
+    return optimiser
 
 
 def rate_at(settings: DetectionSettings, steps_per_epoch: int, step: int) -> float:
