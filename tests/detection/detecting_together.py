@@ -12,14 +12,9 @@ from pathlib import Path
 
 import torch
 
-from eqco.detection import (
-    detect,
-    fine_tune,
-    open_annotated,
-    with_precise_statistics,
-)
+from eqco.detection.fine_tuning import build, detect, fine_tune, with_precise_statistics
+from eqco.detection.folders import open_annotated
 from eqco.detection.settings import DESK
-from eqco.detection.transfer import build
 from eqco.encoders import resnet
 from eqco.runtime import processes
 from eqco.runtime.run_directory import RunDirectory
@@ -34,6 +29,7 @@ TINY = replace(
     channels=16,
     proposals=20,
     sampled_boxes=8,
+    precise_images=4,
 )
 
 
@@ -48,7 +44,7 @@ def main(data, out):
             run.start({}, {})
         assert fine_tune(parts, run, {}) is None
         trained = {name: value.clone() for name, value in parts.detector.state_dict().items()}
-        detector = with_precise_statistics(parts, 4)
+        detector = with_precise_statistics(parts)
         found = detect(detector, images)
         kept = {
             "trained": trained,

@@ -7,7 +7,7 @@ import torch
 from PIL import Image
 from torch.testing import assert_close
 
-from eqco.detection.annotations import fault_of
+from eqco.detection.annotations import clip
 from eqco.detection.batches import TrainingBatches, example, read_image
 from eqco.detection.folders import open_annotated, split_to_test
 from eqco.detection.squares import write_squares
@@ -96,7 +96,8 @@ def test_a_box_that_rounding_puts_over_the_edge_is_cut_there(coco):
 
 
 def test_a_strip_beyond_the_edge_is_no_box():
-    assert fault_of((48.0, 0.0, 48.9, 20.0), 48, 48) == "outside the image"
+    _, empty, outside = clip(torch.tensor([[48.0, 0.0, 48.9, 20.0]]), torch.tensor([[48, 48]]))
+    assert (empty.item(), outside.item()) == (False, True)
 
 
 def test_unknown_categories_are_refused_by_name_and_count(coco):

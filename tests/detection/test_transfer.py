@@ -11,16 +11,18 @@ from torch import nn
 from torch.testing import assert_close
 
 from eqco.assembly import open_weights
-from eqco.detection import faster_rcnn, write_squares
+from eqco.detection import resume_transfer, transfer_detection, write_squares
+from eqco.detection.fine_tuning import build_optimiser
+from eqco.detection.model import faster_rcnn
 from eqco.detection.settings import (
     DESK,
     DetectionSettings,
     detection_from_dict,
     detection_profile,
     detection_to_dict,
+    rate_at,
     with_epochs,
 )
-from eqco.detection.transfer import build_optimiser, rate_at, resume_transfer, transfer_detection
 from eqco.encoders import resnet
 from eqco.runtime.checkpoints import read_checkpoint
 from eqco.runtime.errors import InputError, MissingExtraError
@@ -73,7 +75,7 @@ def stopping_at(step, monkeypatch):
             os.kill(os.getpid(), signal.SIGTERM)
         return rate_at(settings, steps_per_epoch, at)
 
-    monkeypatch.setattr("eqco.detection.transfer.rate_at", rate)
+    monkeypatch.setattr("eqco.detection.fine_tuning.rate_at", rate)
 
 
 def test_stopped_and_resumed_equals_never_stopped(squares, finished, tmp_path, monkeypatch):
@@ -123,8 +125,8 @@ def test_the_rate_is_in_proportion_to_the_images_and_drops_at_seven_and_eleven()
 
 
 def test_weight_decay_leaves_out_batch_norm_and_nothing_else():
-    network = faster_rcnn(resnet(18), 2, sides=(64,), longest_side=100, channels=16)
-    optimiser = build_optimiser(network, DetectionSettings(), 0.02)
+    network = faster_rcnn(resnet(18), 2, DetectionSettings(channels=16))
+    optimiser = build_optimiser(network, DetectionSettings())
     decay = {
         id(parameter): group["weight_decay"]
         for group in optimiser.param_groups

@@ -14,9 +14,16 @@ from rich.console import Console
 from eqco.cli.display import training_display
 from eqco.cli.launch import launch
 from eqco.cli.train import chosen, without
-from eqco.detection import METRICS, Scores, open_annotated, require_pycocotools
+from eqco.detection import (
+    METRICS,
+    Scores,
+    Transfer,
+    open_annotated,
+    require_pycocotools,
+    resume_transfer,
+    transfer_detection,
+)
 from eqco.detection.settings import DetectionSettings, detection_profile, with_epochs
-from eqco.detection.transfer import Transfer, resume_transfer, transfer_detection
 from eqco.report.detections import detections_picture
 from eqco.report.tables import print_table
 from eqco.runtime import processes

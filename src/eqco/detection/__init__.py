@@ -1,38 +1,22 @@
-"""Transfer to object detection: Faster R-CNN from pre-trained weights, and its precision."""
+"""Transfer to object detection (Table 9): Faster R-CNN from pre-trained weights, and its AP."""
 
 from eqco.detection.annotations import AnnotatedImages
-from eqco.detection.average_precision import (
-    METRICS,
-    Detections,
-    Scores,
-    average_precision,
-    require_pycocotools,
-)
-from eqco.detection.batches import TrainingBatches
-from eqco.detection.fine_tuning import (
-    FineTuning,
-    detect,
-    fine_tune,
-    with_precise_statistics,
-)
-from eqco.detection.folders import open_annotated, split_to_test
-from eqco.detection.model import faster_rcnn
+from eqco.detection.average_precision import METRICS, Detections, Scores, require_pycocotools
+from eqco.detection.folders import open_annotated
+from eqco.detection.settings import DetectionSettings
 from eqco.detection.squares import write_squares
+from eqco.detection.transfer import Transfer, resume_transfer, transfer_detection
 
 __all__ = [
     "METRICS",
     "AnnotatedImages",
+    "DetectionSettings",
     "Detections",
-    "FineTuning",
     "Scores",
-    "TrainingBatches",
-    "average_precision",
-    "detect",
-    "faster_rcnn",
-    "fine_tune",
+    "Transfer",
     "open_annotated",
     "require_pycocotools",
-    "split_to_test",
-    "with_precise_statistics",
+    "resume_transfer",
+    "transfer_detection",
     "write_squares",
 ]

@@ -6,48 +6,90 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
+from eqco.assembly.parts import averaging
 from eqco.detection.annotations import AnnotatedImages
 from eqco.detection.average_precision import Detections
 from eqco.detection.batches import Batch, TrainingBatches, read_image
+from eqco.detection.model import faster_rcnn
 from eqco.detection.precise_bn import set_precise_statistics
+from eqco.detection.settings import DetectionSettings, rate_at
+from eqco.encoders import ResNet, sync_batch_norm
 from eqco.runtime import processes
+from eqco.runtime.checkpointing import checkpointing
 from eqco.runtime.run_directory import RunDirectory
 from eqco.runtime.seeds import generator_for
-from eqco.runtime.signals import stop_on_signals
 from eqco.training.alarms import require_finite
 from eqco.training.journal import Journal
 from eqco.training.loop import Clock, StepReport, mean, saved
-from eqco.training.optimisers import load_optimiser
+from eqco.training.optimisers import load_optimiser, sgd
 
-__all__ = ["FineTuning", "detect", "fine_tune", "with_precise_statistics"]
+__all__ = ["FineTuning", "build", "detect", "fine_tune", "with_precise_statistics"]
+
+LOG_EVERY = 10  # steps between lines of metrics
 
 
 @dataclass(frozen=True, kw_only=True)
 class FineTuning:
-    """What the loop drives.
+    """A detector, and what trains it."""
 
-    Args:
-        detector: images and targets -> losses by name.
-        distributed: the same, averaging gradients over processes; None: there is one process.
-        batches: of the training images.
-        optimiser: of all its parameters.
-        learning_rate: the rate at each step.
-        total_steps: of the whole training.
-        save_every: steps between checkpoints.
-        log_every: steps between lines of metrics.
-        seed: of the boxes that are sampled and of the images' sizes.
-    """
-
+    settings: DetectionSettings
     detector: nn.Module
-    distributed: nn.Module | None = None
+    """Images and targets -> losses by name."""
+    distributed: nn.Module
+    """The same; over several processes it averages gradients."""
     batches: TrainingBatches
     optimiser: torch.optim.Optimizer
-    learning_rate: Callable[[int], float]
-    total_steps: int
-    save_every: int
-    log_every: int = 10
-    seed: int = 0
+
+    @property
+    def total_steps(self) -> int:
+        """Of the whole training."""
+        return self.settings.epochs * self.batches.steps_per_epoch
+
+    def rate(self, step: int) -> float:
+        """The learning rate at a step."""
+        return rate_at(self.settings, self.batches.steps_per_epoch, step)
+
+
+def build(
+    settings: DetectionSettings,
+    backbone: ResNet,
+    train: AnnotatedImages,
+    device: torch.device,
+    workers: int,
+) -> FineTuning:
+    """A detector on this backbone, ready to be trained on these images."""
+    batches = TrainingBatches(
+        train, num_images=settings.num_images, seed=settings.seed, workers=workers
+    )
+    detector: nn.Module = faster_rcnn(backbone, len(train.classes), settings).to(device)
+    several = processes.world_size() > 1
+    if several:
+        detector = sync_batch_norm(detector, device)
+    rate_at(settings, batches.steps_per_epoch, 0)  # refuses a warm-up longer than the training
+    return FineTuning(
+        settings=settings,
+        detector=detector,
+        distributed=averaging(detector, device) if several else detector,
+        batches=batches,
+        optimiser=build_optimiser(detector, settings),
+    )
+
+
+def build_optimiser(detector: nn.Module, settings: DetectionSettings) -> torch.optim.SGD:
+    """SGD over all parameters; those of batch norm are a group with a weight decay of their own."""
+    norms = [layer for layer in detector.modules() if isinstance(layer, _BatchNorm)]
+    of_norms = [parameter for layer in norms for parameter in layer.parameters()]
+    known = set(of_norms)
+    optimiser = sgd(
+        [parameter for parameter in detector.parameters() if parameter not in known],
+        settings.base_learning_rate,  # the loop sets that of each step
+        sgd_momentum=settings.sgd_momentum,
+        weight_decay=settings.weight_decay,
+    )
+    optimiser.add_param_group({"params": of_norms, "weight_decay": settings.norm_weight_decay})
+    return optimiser
 
 
 def fine_tune(
@@ -64,7 +106,7 @@ def fine_tune(
     Several processes run this together: all take the same branches, and the first one writes.
 
     Args:
-        parts: what to drive.
+        parts: what to train.
         run: where checkpoints and metrics go.
         recipe: written into each checkpoint; resuming with another is refused.
         state: a checkpoint's content.
@@ -75,7 +117,7 @@ def fine_tune(
     """
     detector, optimiser, total = parts.detector, parts.optimiser, parts.total_steps
     device = next(detector.parameters()).device
-    step = 0
+    step, loss = 0, torch.zeros(())
     if state is not None:
         detector.load_state_dict(state["detector"])
         load_optimiser(optimiser, state["optimiser"])
@@ -83,35 +125,36 @@ def fine_tune(
     detector.train()
     journal = Journal(run, step)
     clock = Clock(step, total, parts.batches.num_images)
-    with stop_on_signals() as wish:
+
+    def save(step: int) -> None:
+        require_finite(step, mean(loss), saved(run))
+        if processes.is_writer():
+            states = {"detector": detector.state_dict(), "optimiser": optimiser.state_dict()}
+            run.save({"recipe": recipe, "step": step, **states}, keep=False)
+
+    every = parts.settings.save_every * parts.batches.steps_per_epoch
+    with checkpointing(save, total_steps=total, every=(every,)) as checkpoints:
         for batch in parts.batches.iterate(step, total):
-            rate = parts.learning_rate(step)
+            rate = parts.rate(step)
             for group in optimiser.param_groups:
                 group["lr"] = rate
-            network = parts.distributed or detector
-            losses = losses_at(network, batch.to(device), parts.seed, step)
+            losses = losses_at(parts.distributed, batch.to(device), parts.settings.seed, step)
             loss = torch.stack(list(losses.values())).sum()
             optimiser.zero_grad(set_to_none=True)
             loss.backward()
             optimiser.step()
             step += 1
-            if step % parts.log_every == 0 or step == total:
+            if step % LOG_EVERY == 0 or step == total:
                 value = require_finite(step, mean(loss), saved(run))
                 line = {name: mean(each) for name, each in losses.items()}
                 report = clock.report(step, value, rate)
                 line = {"loss": value, **line, "learning_rate": rate}
                 journal.write(step, line, speed=report.images_per_second)
                 show(report)
-            # all stop at one step, whichever of them was asked to
-            stopping = processes.any_of(wish.signal is not None)
-            if step % parts.save_every == 0 or step == total or stopping:
-                require_finite(step, mean(loss), saved(run))
-                if processes.is_writer():
-                    run.save(snapshot(parts, recipe, step), keep=False)
-            if stopping:
+            if checkpoints.after_step(step):
                 break
     journal.close()
-    return None if step == total else wish.signal or "SIGTERM"
+    return checkpoints.stopped_by
 
 
 def losses_at(detector: nn.Module, batch: Batch, seed: int, step: int) -> dict[str, Tensor]:
@@ -122,36 +165,21 @@ def losses_at(detector: nn.Module, batch: Batch, seed: int, step: int) -> dict[s
     """
     devices = [batch.images[0].device] if batch.images[0].is_cuda else []
     with torch.random.fork_rng(devices=devices):
-        drawn = generator_for("detection samples", seed, step)
-        torch.manual_seed(drawn.initial_seed())
+        torch.manual_seed(generator_for("detection samples", seed, step).initial_seed())
         losses: dict[str, Tensor] = detector(batch.images, batch.targets)
     return losses
 
 
-def snapshot(parts: FineTuning, recipe: dict[str, Any], step: int) -> dict[str, Any]:
-    """All that must survive a restart."""
-    return {
-        "recipe": recipe,
-        "step": step,
-        "detector": parts.detector.state_dict(),
-        "optimiser": parts.optimiser.state_dict(),
-    }
-
-
-def with_precise_statistics(parts: FineTuning, num_images: int) -> nn.Module:
-    """The detector in eval mode, its batch norms set by the first training batches.
-
-    Args:
-        parts: of the finished training.
-        num_images: to look at, rounded to whole batches, an epoch at most.
-    """
-    count = min(max(1, num_images // parts.batches.num_images), parts.batches.steps_per_epoch)
+def with_precise_statistics(parts: FineTuning) -> nn.Module:
+    """The detector in eval mode, its batch norms set by the first training batches."""
+    batches, settings = parts.batches, parts.settings
+    # whole batches, an epoch at most
+    count = min(max(1, settings.precise_images // batches.num_images), batches.steps_per_epoch)
     device = next(parts.detector.parameters()).device
-    numbered = enumerate(parts.batches.iterate(0, count))
     set_precise_statistics(
         parts.detector,
-        numbered,
-        lambda item: losses_at(parts.detector, item[1].to(device), parts.seed, item[0]),
+        enumerate(batches.iterate(0, count)),
+        lambda item: losses_at(parts.detector, item[1].to(device), settings.seed, item[0]),
     )
     return parts.detector.eval()
 
@@ -164,8 +192,8 @@ def detect(detector: nn.Module, images: AnnotatedImages) -> list[Detections]:
     for number in range(processes.rank(), len(images), processes.world_size()):
         (found,) = detector([read_image(images, number).to(device)])
         boxes, labels, scores = (found[name].cpu() for name in ("boxes", "labels", "scores"))
-        told = torch.full_like(scores, number)
-        rows.append(torch.column_stack([told, boxes, labels, scores]).double())
+        owner = torch.full_like(scores, number)
+        rows.append(torch.column_stack([owner, boxes, labels, scores]).double())
     table = processes.gather_uneven(torch.cat(rows))
     return [
         Detections(own[:, 1:5], own[:, 5].long(), own[:, 6])

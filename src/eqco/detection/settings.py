@@ -9,6 +9,8 @@ from typing import Any, Literal
 
 from eqco.recipes.text import plain_value, typed
 from eqco.runtime.errors import InputError
+from eqco.theory import scaled_learning_rate
+from eqco.training.schedules import learning_rate_factor
 
 __all__ = [
     "DESK",
@@ -17,6 +19,7 @@ __all__ = [
     "detection_from_dict",
     "detection_profile",
     "detection_to_dict",
+    "rate_at",
     "with_epochs",
 ]
 
@@ -69,15 +72,8 @@ class DetectionSettings:
 
     def __post_init__(self) -> None:
         for name in (
-            "epochs",
-            "num_images",
-            "longest_side",
-            "channels",
-            "smallest_anchor",
-            "proposals",
-            "sampled_boxes",
-            "precise_images",
-            "save_every",
+            *("epochs", "num_images", "longest_side", "channels", "smallest_anchor"),
+            *("proposals", "sampled_boxes", "precise_images", "save_every"),
         ):
             if getattr(self, name) < 1:
                 raise InputError(f"{name}={getattr(self, name)}; it must be 1 or more.")
@@ -121,6 +117,7 @@ DESK = DetectionSettings(
     precise_images=100,
 )
 
+REFERENCE_IMAGES = 16  # in a step that the base learning rate belongs to
 DETECTION_PROFILES: dict[str, DetectionSettings] = {"paper": DetectionSettings(), "desk": DESK}
 
 
@@ -139,9 +136,9 @@ def detection_profile(name: str) -> DetectionSettings:
         )
     try:
         return detection_from_dict(json.loads(Path(name).read_text()))
+    except InputError:
+        raise
     except (OSError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
         raise InputError(f"{name} holds no settings: {error}. It must be a JSON file.") from error
 
 
@@ -162,6 +159,25 @@ def with_epochs(settings: DetectionSettings, epochs: int) -> DetectionSettings:
         epochs=epochs,
         drops=tuple(sorted(drop for drop in drops if 0 < drop < epochs)),
         warmup_steps=max(0, round(settings.warmup_steps * min(share, 1.0))),
+    )
+
+
+def rate_at(settings: DetectionSettings, steps_per_epoch: int, step: int) -> float:
+    """The learning rate at a step: 0.02 for 16 images, in proportion for others.
+
+    >>> settings = DetectionSettings(num_images=8)
+    >>> [round(rate_at(settings, 1000, step), 6) for step in (1000, 7000, 11000)]
+    [0.01, 0.001, 0.0001]
+    """
+    peak = scaled_learning_rate(
+        settings.base_learning_rate, settings.num_images, REFERENCE_IMAGES, rule="linear"
+    )
+    return peak * learning_rate_factor(
+        step,
+        schedule="steps",
+        total_steps=settings.epochs * steps_per_epoch,
+        warmup_steps=settings.warmup_steps,
+        drops=tuple(drop * steps_per_epoch for drop in settings.drops),
     )
 
 

@@ -10,14 +10,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from eqco.detection import METRICS, require_pycocotools, write_squares
+from eqco.detection import (
+    METRICS,
+    require_pycocotools,
+    resume_transfer,
+    transfer_detection,
+    write_squares,
+)
 from eqco.detection.settings import (
     DESK,
     DetectionSettings,
     detection_from_dict,
     detection_to_dict,
 )
-from eqco.detection.transfer import resume_transfer, transfer_detection
 from eqco.experiments import scales
 from eqco.experiments.experiment import (
     Comparison,
