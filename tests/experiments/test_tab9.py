@@ -6,7 +6,7 @@ import pytest
 
 from eqco.experiments.experiment import Site, reproduce
 from eqco.experiments.published import PUBLISHED
-from eqco.experiments.tab9 import TAB9, gain, pretrained
+from eqco.experiments.tab9 import TAB9, gain, pretrain
 from eqco.recipes import recipe_from_dict
 from eqco.report.catalog import PLOTS
 from eqco.report.tab9 import finding_tab9
@@ -37,11 +37,11 @@ def test_a_smoke_run_trains_both_and_pretrains_once(tmp_path, trained_runs):
     place = trained_runs / "tab9-smoke-pretraining-0"
     written = RunDirectory(place).last.stat().st_mtime_ns
     shared = TAB9.profiles["smoke"][1]["pretraining"]
-    assert pretrained(shared, site) == place  # found complete, not trained again
+    assert pretrain(shared, site) == place  # found complete, not trained again
     assert RunDirectory(place).last.stat().st_mtime_ns == written
     other = {**shared, "recipe": {**shared["recipe"], "ema_decay": 0.5}}
     with pytest.raises(InputError, match="another recipe than tab9's"):
-        pretrained(other, site)
+        pretrain(other, site)
 
 
 def test_rows_are_percent_with_the_gain_seed_by_seed():

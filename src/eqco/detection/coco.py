@@ -68,8 +68,8 @@ def read_coco(file: Path, folder: Path, *, on_bad_boxes: OnBadBoxes = "error") -
         str(file),
         [names[number] for number in sorted(names)],
         [
-            UncheckedImage(folder / entry["file_name"], *size_of(entry), boxes[number])
-            for number, entry in images.items()
+            UncheckedImage(folder / e["file_name"], int(e["height"]), int(e["width"]), boxes[n])
+            for n, e in images.items()
         ],
         on_bad_boxes=on_bad_boxes,
     )
@@ -94,11 +94,6 @@ def parse(file: Path) -> dict[str, Any]:
                     f"{file}: entry {place} of {name} lacks one of {', '.join(sorted(keys))}."
                 )
     return lists
-
-
-def size_of(entry: dict[str, Any]) -> tuple[int, int]:
-    """Height and width of an image."""
-    return int(entry["height"]), int(entry["width"])
 
 
 def unchecked_box(file: Path, entry: dict[str, Any], name: str, label: int) -> UncheckedBox:

@@ -116,7 +116,6 @@ def fine_tune(
         The signal that stopped it, or None when training is complete.
     """
     detector, optimiser, total = parts.detector, parts.optimiser, parts.total_steps
-    device = next(detector.parameters()).device
     step, loss = 0, torch.zeros(())
     if state is not None:
         detector.load_state_dict(state["detector"])
@@ -138,7 +137,7 @@ def fine_tune(
             rate = parts.rate(step)
             for group in optimiser.param_groups:
                 group["lr"] = rate
-            losses = losses_at(parts.distributed, batch.to(device), parts.settings.seed, step)
+            losses = losses_at(parts.distributed, batch, parts.settings.seed, step)
             loss = torch.stack(list(losses.values())).sum()
             optimiser.zero_grad(set_to_none=True)
             loss.backward()
@@ -163,10 +162,12 @@ def losses_at(detector: nn.Module, batch: Batch, seed: int, step: int) -> dict[s
     All processes draw from the same numbers, so that their images are resized alike and none waits
     for another.
     """
-    devices = [batch.images[0].device] if batch.images[0].is_cuda else []
-    with torch.random.fork_rng(devices=devices):
+    device = next(detector.parameters()).device
+    images = [image.to(device) for image, _ in batch]
+    targets = [{name: value.to(device) for name, value in each.items()} for _, each in batch]
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(generator_for("detection samples", seed, step).initial_seed())
-        losses: dict[str, Tensor] = detector(batch.images, batch.targets)
+        losses: dict[str, Tensor] = detector(images, targets)
     return losses
 
 
@@ -175,11 +176,10 @@ def with_precise_statistics(parts: FineTuning) -> nn.Module:
     batches, settings = parts.batches, parts.settings
     # whole batches, an epoch at most
     count = min(max(1, settings.precise_images // batches.num_images), batches.steps_per_epoch)
-    device = next(parts.detector.parameters()).device
     set_precise_statistics(
         parts.detector,
         enumerate(batches.iterate(0, count)),
-        lambda item: losses_at(parts.detector, item[1].to(device), settings.seed, item[0]),
+        lambda item: losses_at(parts.detector, item[1], settings.seed, item[0]),
     )
     return parts.detector.eval()
 

@@ -2,7 +2,7 @@
 
 import copy
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -95,8 +95,8 @@ def transfer_detection(
             f"Train with --encoder.backbone resnet18 to be able to use the encoder here."
         )
     folder = Path(data)
-    splits = {"train": train_split, "test": test_split or split_to_test(folder)}
-    train, test = open_splits(folder, splits, settings)
+    splits = (train_split, test_split or split_to_test(folder))
+    train, test = (open_annotated(folder, s, on_bad_boxes=settings.on_bad_boxes) for s in splits)
     if train.classes != test.classes:
         raise InputError(
             f"{train.name} has the classes {', '.join(train.classes)}, but {test.name} has "
@@ -115,8 +115,8 @@ def transfer_detection(
         if processes.is_writer():
             environment = {
                 "data": str(folder.resolve()),
-                "train_split": splits["train"],
-                "test_split": splits["test"],
+                "train_split": splits[0],
+                "test_split": splits[1],
                 "train_images": len(train),
                 "test_images": len(test),
                 "boxes_left_out": train.left_out + test.left_out,
@@ -157,8 +157,8 @@ def resume_transfer(
         )
     settings = detection_from_dict(recipe["detection"])
     folder = Path(began["data"] if data is None else data)
-    splits = {"train": began["train_split"], "test": began["test_split"]}
-    train, test = open_splits(folder, splits, settings)
+    splits = (began["train_split"], began["test_split"])
+    train, test = (open_annotated(folder, s, on_bad_boxes=settings.on_bad_boxes) for s in splits)
     expected = (began["train_images"], began["test_images"], recipe["classes"])
     if (len(train), len(test), list(train.classes)) != expected:
         raise InputError(
@@ -177,17 +177,6 @@ def resume_transfer(
             return train_and_test(parts, run, recipe, test, state, show)
         except KeyError as error:
             raise CheckpointError(f"{run.last} lacks {error}; it is of another program.") from error
-
-
-def open_splits(
-    folder: Path, splits: Mapping[str, str], settings: DetectionSettings
-) -> tuple[AnnotatedImages, AnnotatedImages]:
-    """The images to train and those to test on."""
-    policy = settings.on_bad_boxes
-    train, test = (
-        open_annotated(folder, splits[use], on_bad_boxes=policy) for use in ("train", "test")
-    )
-    return train, test
 
 
 def train_and_test(
