@@ -199,6 +199,15 @@ def test_a_run_is_not_resumed_on_other_images_nor_started_twice(squares, finishe
         transfer_detection("random", squares, TINY, out=place, backbone="resnet18")
 
 
+def test_a_run_whose_recipe_lacks_a_setting_is_not_resumed_with_its_default(finished, tmp_path):
+    recipe = json.loads((finished[0] / "recipe.json").read_text())
+    del recipe["detection"]["norm_weight_decay"]
+    (tmp_path / "recipe.json").write_text(json.dumps(recipe))
+    (tmp_path / "environment.json").write_text("{}")
+    with pytest.raises(InputError, match="does not say norm_weight_decay: another version"):
+        resume_transfer(tmp_path)
+
+
 def test_other_classes_in_the_test_split_are_refused(tmp_path):
     folder = write_squares(tmp_path, images={"train": 2, "test": 2}, side=64)
     file = folder / "instances_test.json"

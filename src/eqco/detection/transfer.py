@@ -33,7 +33,7 @@ from eqco.runtime import processes
 from eqco.runtime.checkpoints import CheckpointError
 from eqco.runtime.errors import InputError
 from eqco.runtime.records import code_version, hardware
-from eqco.runtime.run_directory import RunDirectory, read_json, write_json
+from eqco.runtime.run_directory import RunDirectory, differences, read_json, write_json
 from eqco.training.loop import StepReport
 
 __all__ = ["Transfer", "resume_transfer", "transfer_detection"]
@@ -156,6 +156,12 @@ def resume_transfer(
             f"it without --resume."
         )
     settings = detection_from_dict(recipe["detection"])
+    unsaid = differences(recipe["detection"], detection_to_dict(settings))
+    if unsaid:
+        raise InputError(
+            f"{run.recipe} does not say {', '.join(unsaid)}: another version of eqco wrote it. "
+            f"Resume the run with that version, or start a new one with another --out."
+        )
     folder = Path(began["data"] if data is None else data)
     splits = (began["train_split"], began["test_split"])
     train, test = (open_annotated(folder, s, on_bad_boxes=settings.on_bad_boxes) for s in splits)
