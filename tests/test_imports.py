@@ -14,6 +14,7 @@ ROWS = [
     {"cli"},
     {"report"},
     {"experiments"},
+    {"detection"},
     {"assembly", "recipes"},
     {"evaluation", "mutual_information"},
     {"training"},

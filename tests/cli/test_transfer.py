@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from eqco.assembly.detection import rate_at
 from eqco.cli.main import main
 from eqco.cli.transfer import parse, settings_of
-from eqco.evaluation.detection import write_squares
+from eqco.detection import write_squares
+from eqco.detection.settings import rate_at
 from eqco.runtime.checkpoints import read_checkpoint
 from eqco.runtime.run_directory import RunDirectory
 
@@ -107,7 +107,7 @@ def test_a_job_that_is_started_again_goes_on_and_another_is_refused(squares, cap
 
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "one")
     with monkeypatch.context() as patched:
-        patched.setattr("eqco.assembly.detection.rate_at", lost_at_the_last_step)
+        patched.setattr("eqco.detection.fine_tuning.rate_at", lost_at_the_last_step)
         assert main(command) == 130
     last = RunDirectory(Path("runs/detection")).last
     assert read_checkpoint(last)["step"] == 2  # of 4

@@ -1,5 +1,6 @@
 """The linear protocol: its schedule, a backbone that stays, and a classifier that learns."""
 
+import signal
 from dataclasses import replace
 
 import pytest
@@ -16,6 +17,7 @@ from eqco.evaluation.linear import (
     images_hash,
     train_linear,
 )
+from eqco.runtime.checkpoints import read_checkpoint
 from eqco.runtime.errors import InputError
 
 QUICK = LinearProtocol(
@@ -120,6 +122,28 @@ def test_a_stopped_training_ends_as_one_that_was_not_stopped(tmp_path):
     with pytest.raises(StopError):
         train_linear(MeanColour(), *splits, protocol=QUICK, size=16, checkpoint=place, advance=stop)
     again = train_linear(MeanColour(), *splits, protocol=QUICK, size=16, checkpoint=place)
+    assert torch.equal(again.scores, whole.scores)
+    assert again.losses == whole.losses
+
+
+def test_a_signal_inside_an_epoch_is_saved_and_the_resumed_training_ends_the_same(tmp_path):
+    splits = coloured(60), coloured(30, "test", 1)
+    whole = train_linear(MeanColour(), *splits, protocol=QUICK, size=16)
+    place, done = tmp_path / "linear.pt", 0
+
+    def interrupt(count):
+        nonlocal done
+        done += count
+        if done == 5:  # the second of three steps of the second epoch
+            signal.raise_signal(signal.SIGINT)
+
+    settings = {"protocol": QUICK, "size": 16, "checkpoint": place}
+    with pytest.raises(KeyboardInterrupt):
+        train_linear(MeanColour(), *splits, advance=interrupt, **settings)
+    assert read_checkpoint(place)["step"] == 5
+    advanced = []
+    again = train_linear(MeanColour(), *splits, advance=advanced.append, **settings)
+    assert advanced[0] == 5
     assert torch.equal(again.scores, whole.scores)
     assert again.losses == whole.losses
 

@@ -1,4 +1,4 @@
-"""`eqco transfer detection`: what pre-trained weights are worth to a detector."""
+"""`eqco transfer detection`: average precision of a detector from pre-trained weights."""
 
 import sys
 from collections.abc import Sequence
@@ -11,13 +11,20 @@ import torch
 import tyro
 from rich.console import Console
 
-from eqco.assembly.detection import Transfer, resume_transfer, transfer_detection
 from eqco.cli.display import training_display
 from eqco.cli.launch import launch
 from eqco.cli.train import chosen, without
-from eqco.evaluation.detection import METRICS, Scores, open_annotated, require_pycocotools
-from eqco.recipes.detection import DetectionSettings, detection_profile, with_epochs
-from eqco.report.detections import detections_picture
+from eqco.detection import (
+    METRICS,
+    Scores,
+    Transfer,
+    open_annotated,
+    require_pycocotools,
+    resume_transfer,
+    transfer_detection,
+)
+from eqco.detection.settings import DetectionSettings, detection_profile, with_epochs
+from eqco.report.detections import plot_detections
 from eqco.report.tables import print_table
 from eqco.runtime import processes
 from eqco.runtime.errors import InputError
@@ -40,6 +47,10 @@ Examples:
     eqco transfer detection --resume runs/detection"""
 
 
+BESIDE_RESUME = {"--resume", "--device", "--workers", "--help"}
+BESIDE_RESUME |= {"--processes", "--restarts", "--timeout"}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Options(DetectionSettings):
     """The settings of the fine-tuning, and what is not part of them."""
@@ -60,7 +71,7 @@ class Options(DetectionSettings):
     out: Path = Path("runs/detection")
     """The run directory."""
     resume: Path | None = None
-    """A run directory to go on with; all settings come from it. DATA alone may be given beside it,
+    """A run directory to resume; all settings come from it. DATA alone may be given beside it,
     if the folder was moved."""
     device: str = "cuda" if torch.cuda.is_available() else "cpu"
     """Where to train."""
@@ -105,13 +116,9 @@ def parse(arguments: Sequence[str]) -> Options:
 
 def refuse_changes(arguments: Sequence[str]) -> None:
     """A resumed run keeps its settings: any other beside --resume is refused by name."""
-    allowed = (
-        *("--resume", "--device", "--workers", "--help"),
-        *("--processes", "--restarts", "--timeout"),
-    )
     for argument in arguments:
         flag = argument.split("=")[0]
-        if flag.startswith("--") and flag not in allowed:
+        if flag.startswith("--") and flag not in BESIDE_RESUME:
             raise InputError(
                 f"{flag} was given beside --resume, but a resumed run keeps its settings. Leave it "
                 f"out, or start a new run with another --out."
@@ -123,26 +130,21 @@ def settings_of(options: Options) -> DetectionSettings:
     values = {entry.name: getattr(options, entry.name) for entry in fields(DetectionSettings)}
     profile = detection_profile(options.profile)
     if options.resume is None and options.epochs != profile.epochs:
-        following = with_epochs(profile, options.epochs)
-        for name in ("drops", "warmup_steps"):
-            if not is_typed(options, name):
-                values[name] = getattr(following, name)
+        scaled = with_epochs(profile, options.epochs)
+        values |= {name: getattr(scaled, name) for name in followers(options)}
     return DetectionSettings(**values)
 
 
-def is_typed(options: Options, name: str) -> bool:
-    """Whether an option was given, in any of its spellings, rather than taken from the profile."""
-    return any(
-        argument.split("=")[0].replace("_", "-") == f"--{name.replace('_', '-')}"
-        for argument in options.arguments
-    )
+def followers(options: Options) -> list[str]:
+    """The settings that follow --epochs: drops and warm-up, unless they are typed."""
+    typed = {argument.split("=")[0].replace("-", "_") for argument in options.arguments}
+    return [name for name in ("drops", "warmup_steps") if f"__{name}" not in typed]
 
 
-def fitted_to_data(options: Options, settings: DetectionSettings) -> DetectionSettings:
+def fit_warmup(options: Options, settings: DetectionSettings) -> DetectionSettings:
     """A warm-up that follows --epochs takes no more than half of the steps that the data gives."""
-    if settings.epochs == detection_profile(options.profile).epochs:
-        return settings
-    if is_typed(options, "warmup_steps"):
+    unchanged = settings.epochs == detection_profile(options.profile).epochs
+    if unchanged or "warmup_steps" not in followers(options):
         return settings
     images = open_annotated(
         Path(options.data), options.train_split, on_bad_boxes=settings.on_bad_boxes
@@ -151,20 +153,20 @@ def fitted_to_data(options: Options, settings: DetectionSettings) -> DetectionSe
     return replace(settings, warmup_steps=min(settings.warmup_steps, steps // 2))
 
 
-def say_what_follows(options: Options, settings: DetectionSettings) -> None:
-    """Tell which settings are others than the profile's without having been typed."""
+def print_changes(options: Options, settings: DetectionSettings) -> None:
+    """Say which settings differ from the profile's without having been typed."""
     profile = detection_profile(options.profile)
     changes = [
         f"{name}={getattr(settings, name)} (was {getattr(profile, name)})"
-        for name in ("drops", "warmup_steps")
-        if not is_typed(options, name) and getattr(settings, name) != getattr(profile, name)
+        for name in followers(options)
+        if getattr(settings, name) != getattr(profile, name)
     ]
     if changes:
         print(f"--epochs {settings.epochs} (was {profile.epochs}), so {' and '.join(changes)}")
 
 
 def run(options: Options) -> None:
-    """Fine-tune, or go on; print the table and write the picture."""
+    """Fine-tune, or resume; print the table and write the picture."""
     settings = settings_of(options)
     check(options)
     require_pycocotools()  # also before other processes are started
@@ -179,9 +181,9 @@ def run(options: Options) -> None:
     if restarted and speaks:
         print(f"started again after a process was lost: going on from {place}")
     if options.resume is None and not restarted:
-        settings = fitted_to_data(options, settings)
+        settings = fit_warmup(options, settings)
         if speaks:
-            say_what_follows(options, settings)
+            print_changes(options, settings)
     with training_display(sys.stdout) if speaks else nullcontext(lambda report: None) as show:
         if options.resume is not None or restarted:
             # the only word beside a resumed run is its data
@@ -242,8 +244,7 @@ def conclude(outcome: Transfer, place: Path) -> None:
     console = Console()
     console.print(f"average precision on {outcome.tested.name}, %", markup=False)
     print_table(console, *score_table(outcome.scores))
-    picture = place / "detections.png"
-    detections_picture(outcome.tested, outcome.found).save(picture)
+    picture = plot_detections(outcome.tested, outcome.found, place / "detections.png")
     for path in (RunDirectory(place).result, picture):
         console.print(f"written: {path}", markup=False)
 

@@ -15,6 +15,7 @@ from eqco.data import LabelledLoader, Split, StepLoader, find_pipeline
 from eqco.data.images import MemoryImages
 from eqco.encoders import feature_dim_of
 from eqco.evaluation.features import extract_features
+from eqco.runtime.checkpointing import checkpointing, stop_by
 from eqco.runtime.checkpoints import read_checkpoint, write_checkpoint
 from eqco.runtime.errors import InputError
 from eqco.runtime.seeds import generator_for
@@ -125,7 +126,8 @@ def train_linear(
         seed: of the order, the crops and the first weights.
         device: where to compute.
         workers: processes that decode, for images on disk.
-        checkpoint: written after every epoch; if it is there, training goes on from it.
+        checkpoint: written after every epoch and at a signal, after which the process ends as the
+            signal asks; if it is there, training resumes from it.
         overwrite: begin anew if the checkpoint is of another training, which else is refused.
         advance: takes the number of steps done since it was called last.
     """
@@ -154,27 +156,46 @@ def train_linear(
     told = {"protocol": asdict(protocol), "seed": seed, "size": size, "backbone": before}
     told |= {"images": images_hash(train), "classes": list(train.classes)}
     losses: list[float] = []
+    loss_sum = torch.zeros((), device=device)  # of the epoch so far
+    first, epoch = 0, steps.steps_per_epoch
     if checkpoint is not None and checkpoint.exists():
-        losses = restore(checkpoint, told, classifier, optimiser, overwrite=overwrite)
-        advance(len(losses) * steps.steps_per_epoch)
-    first, last = len(losses) * steps.steps_per_epoch, protocol.epochs * steps.steps_per_epoch
-    total = torch.zeros((), device=device)
-    for step, (images, labels) in enumerate(LabelledLoader(steps).iterate(first, last), first):
-        with torch.no_grad():
-            features = backbone(images).float()
-        for group in optimiser.param_groups:
-            group["lr"] = protocol.rate(step, steps.steps_per_epoch)
-        loss = F.cross_entropy(classifier(features), labels)
-        optimiser.zero_grad(set_to_none=True)
-        loss.backward()
-        optimiser.step()
-        total += loss.detach()
-        advance(1)
-        if (step + 1) % steps.steps_per_epoch == 0:
-            losses.append(finite(float(total) / steps.steps_per_epoch, protocol))
-            total.zero_()
-            if checkpoint is not None:
-                save(checkpoint, told, classifier, optimiser, losses)
+        state = read_state(checkpoint, told, overwrite=overwrite)
+        if state is not None:
+            classifier.load_state_dict(state["classifier"])
+            load_optimiser(optimiser, state["optimiser"])
+            loss_sum += state["loss_sum"].to(device)
+            losses, first = state["losses"], state["step"]
+            advance(first)
+
+    def save(step: int) -> None:
+        assert checkpoint is not None
+        state = {"linear": told, "step": step, "losses": losses, "loss_sum": loss_sum}
+        parts = {"classifier": classifier.state_dict(), "optimiser": optimiser.state_dict()}
+        write_checkpoint(checkpoint, state | parts)
+
+    last = protocol.epochs * epoch
+    with checkpointing(
+        None if checkpoint is None else save, total_steps=last, every=(epoch,)
+    ) as checkpoints:
+        batches = LabelledLoader(steps).iterate(first, last)
+        for step, (images, labels) in enumerate(batches, first):
+            with torch.no_grad():
+                features = backbone(images).float()
+            for group in optimiser.param_groups:
+                group["lr"] = protocol.rate(step, epoch)
+            loss = F.cross_entropy(classifier(features), labels)
+            optimiser.zero_grad(set_to_none=True)
+            loss.backward()
+            optimiser.step()
+            loss_sum += loss.detach()
+            advance(1)
+            if (step + 1) % epoch == 0:
+                losses.append(finite(float(loss_sum) / epoch, protocol))
+                loss_sum.zero_()
+            if checkpoints.after_step(step + 1):
+                break
+    if checkpoints.stopped_by is not None:
+        stop_by(checkpoints.stopped_by)
     after = fingerprint(backbone)
     if after != before:
         raise RuntimeError(f"the backbone changed from {before} to {after} while it was frozen")
@@ -224,42 +245,17 @@ def check_splits(train: Split, test: Split) -> None:
         )
 
 
-def save(
-    path: Path,
-    told: dict[str, Any],
-    classifier: nn.Module,
-    optimiser: torch.optim.Optimizer,
-    losses: list[float],
-) -> None:
-    """Keep what is needed to go on after this epoch."""
-    state = {"classifier": classifier.state_dict(), "optimiser": optimiser.state_dict()}
-    write_checkpoint(path, {"linear": told, "losses": losses, **state})
-
-
-def restore(
-    path: Path,
-    told: dict[str, Any],
-    classifier: nn.Module,
-    optimiser: torch.optim.Optimizer,
-    *,
-    overwrite: bool,
-) -> list[float]:
-    """Go on from a checkpoint of the same training, and return its losses.
-
-    One of another training is refused, or with `overwrite` left aside.
-    """
+def read_state(path: Path, told: dict[str, Any], *, overwrite: bool) -> dict[str, Any] | None:
+    """A checkpoint of the same training; None: of another, which `overwrite` allows to replace."""
     state = read_checkpoint(path)
-    if plain(state.get("linear")) != plain(told):
-        if overwrite:
-            return []
-        raise InputError(
-            f"{path} belongs to another linear training (other weights, data or settings). "
-            f"Pass --overwrite to begin anew, or choose another --out."
-        )
-    classifier.load_state_dict(state["classifier"])
-    load_optimiser(optimiser, state["optimiser"])
-    losses: list[float] = state["losses"]
-    return losses
+    if plain(state.get("linear")) == plain(told) and "step" in state:
+        return state
+    if overwrite:
+        return None
+    raise InputError(
+        f"{path} belongs to another linear training (other weights, data, settings or version of "
+        f"eqco). Pass --overwrite to begin anew, or choose another --out."
+    )
 
 
 def plain(value: Any) -> Any:

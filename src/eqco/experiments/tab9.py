@@ -10,8 +10,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from eqco.assembly.detection import resume_transfer, transfer_detection
-from eqco.evaluation.detection import METRICS, require_pycocotools, write_squares
+from eqco.detection import (
+    METRICS,
+    require_pycocotools,
+    resume_transfer,
+    transfer_detection,
+    write_squares,
+)
+from eqco.detection.settings import (
+    DESK,
+    DetectionSettings,
+    detection_from_dict,
+    detection_to_dict,
+)
 from eqco.experiments import scales
 from eqco.experiments.experiment import (
     Comparison,
@@ -34,12 +45,6 @@ from eqco.experiments.training_runs import (
 )
 from eqco.recipes import Recipe as TrainingRecipe
 from eqco.recipes import named_recipe, recipe_from_dict, recipe_to_dict
-from eqco.recipes.detection import (
-    DESK,
-    DetectionSettings,
-    detection_from_dict,
-    detection_to_dict,
-)
 from eqco.runtime.errors import InputError
 from eqco.runtime.records import Record, recipe_hash
 from eqco.runtime.run_directory import RunDirectory, read_json
@@ -52,7 +57,7 @@ RANDOM = "random init"
 
 
 def run(recipe: Recipe, seed: int, site: Site) -> Outcome:
-    """Fine-tune and test one detector, going on where an earlier call was stopped."""
+    """Fine-tune and test one detector, resuming where an earlier call was stopped."""
     files = RunDirectory(site.work / f"tab9-{recipe_hash(recipe)}-{seed}")
     earlier = spent(files)
     if files.result.exists():
@@ -117,12 +122,12 @@ def data_folder(name: str, site: Site) -> Path:
 def initial_weights(recipe: Recipe, site: Site) -> str:
     """What a run starts from; contrastive weights are trained first if need be."""
     if "pretraining" in recipe:
-        return str(pretrained(recipe["pretraining"], site))
+        return str(pretrain(recipe["pretraining"], site))
     return "random" if recipe["initial"] == RANDOM else f"torchvision:{recipe['backbone']}"
 
 
-def pretrained(pretraining: Mapping[str, Any], site: Site) -> Path:
-    """The run directory of a pre-training that is complete, done now as far as it is not."""
+def pretrain(pretraining: Mapping[str, Any], site: Site) -> Path:
+    """Do what is missing of a pre-training; its run directory."""
     run = RunDirectory(site.work / pretraining["run"])
     if run.recipe.exists() and run.read_recipe() != pretraining["recipe"]:
         raise InputError(
@@ -200,23 +205,13 @@ def from_weights(
     """One run of the table."""
     detection = detection_to_dict(settings)
     del detection["seed"]  # the record's own
-    recipe: Recipe = {
-        "initial": initial,
-        "data": data,
-        "backbone": backbone,
-        "detection": detection,
-    }
+    recipe = {"initial": initial, "data": data, "backbone": backbone, "detection": detection}
     return recipe if pretraining is None else {**recipe, "pretraining": dict(pretraining)}
 
 
 def pretraining_of(run_name: str, data: str, recipe: TrainingRecipe) -> dict[str, Any]:
     """A pre-training that the runs of a table share."""
     return {"run": run_name, "data": data, "recipe": recipe_to_dict(recipe)}
-
-
-def training_of(recipe: Recipe) -> TrainingRecipe:
-    """The training that an experiment's recipe asks for."""
-    return recipe_from_dict(recipe["training"])
 
 
 def small_simo(*, size: int, num_queries: int, epochs: int, **changes: Any) -> TrainingRecipe:
@@ -252,22 +247,15 @@ DESK_PRETRAINING = pretraining_of(
 )
 # as in Table 2, which finds them trained, or trains them for this one
 PAPER_PRETRAININGS = {
-    "MoCo v2": moco("mocov2", scales.PAPER, count=65536, alpha=None),
-    "SiMo": simo(scales.PAPER, count=16, alpha=256),
+    title: pretraining_of(run_name(row, 0), "imagenet", recipe_from_dict(row["training"]))
+    for title, row in {
+        "MoCo v2": moco("mocov2", scales.PAPER, count=65536, alpha=None),
+        "SiMo": simo(scales.PAPER, count=16, alpha=256),
+    }.items()
 }
 PAPER: list[Recipe] = [
-    from_weights(RANDOM, "coco", "resnet50", COCO),
-    from_weights("supervised", "coco", "resnet50", COCO),
-    *(
-        from_weights(
-            title,
-            "coco",
-            "resnet50",
-            COCO,
-            pretraining_of(run_name(published, 0), "imagenet", training_of(published)),
-        )
-        for title, published in PAPER_PRETRAININGS.items()
-    ),
+    from_weights(initial, "coco", "resnet50", COCO, PAPER_PRETRAININGS.get(initial))
+    for initial in (RANDOM, "supervised", *PAPER_PRETRAININGS)
 ]
 
 TAB9 = Experiment(

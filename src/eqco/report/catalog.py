@@ -22,7 +22,7 @@ from eqco.report.grids import (
 from eqco.report.pretraining import charts_pretraining, finding_pretraining, plot_pretraining
 from eqco.report.study_bound import charts_study_bound, finding_study_bound, plot_study_bound
 from eqco.report.tab5 import charts_tab5, finding_tab5, plot_tab5
-from eqco.report.tab9 import charts_tab9, finding_tab9, plot_tab9
+from eqco.report.tab9 import charts_tab9, finding_tab9
 from eqco.runtime.records import Record
 
 __all__ = ["EXHIBITS", "PLOTS"]
@@ -178,7 +178,6 @@ EXHIBITS: dict[str, Exhibit] = {
 PLOTS: dict[str, Callable[[Sequence[Record], Path], Path]] = {
     **{name: picture_of(exhibit.charts) for name, exhibit in EXHIBITS.items()},
     "tab5": plot_tab5,
-    "tab9": plot_tab9,
     "study-bound": plot_study_bound,
     "demo": plot_pretraining,
     "cifar10-simo": plot_pretraining,

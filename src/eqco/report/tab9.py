@@ -1,63 +1,23 @@
-"""Table 9 as a picture: AP and its parts, a bar for each kind of weights."""
+"""Table 9 on the page: AP and its parts, a bar for each kind of weights."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
-from eqco.experiments.tab9 import RANDOM, compare, gain
+from eqco.experiments.tab9 import compare, gain
 from eqco.report.charts import Chart
-from eqco.report.style import COLOURS, INK, panels, save
 from eqco.report.table_charts import colours_of, series_of_cells
 from eqco.runtime.records import Record
 
-__all__ = ["charts_tab9", "finding_tab9", "plot_tab9"]
-
-SHADES = {RANDOM: "#8a8a8a", "supervised": "#bbbbbb", "MoCo v2": COLOURS["infonce"]}
-
-
-def plot_tab9(records: Sequence[Record], path: Path) -> Path:
-    """Mean over seeds with whiskers; every seed as a dot, the paper's numbers hollow."""
-    cells = compare(records)
-    rows = list(dict.fromkeys(cell.row for cell in cells))
-    columns = list(dict.fromkeys(cell.column for cell in cells))
-    figure, (panel,) = panels(1, width=1.1 * len(columns) + 1, height=3.6)
-    breadth = 0.8 / len(rows)
-    for place, row in enumerate(rows):
-        colour = SHADES.get(row, COLOURS["eqco"])
-        for cell in (cell for cell in cells if cell.row == row):
-            x = columns.index(cell.column) + (place - (len(rows) - 1) / 2) * breadth
-            panel.bar(x, cell.mean, width=0.9 * breadth, color=colour)
-            panel.plot([x] * len(cell.values), cell.values, ".", color=INK, markersize=5)
-            if cell.published is not None:
-                panel.plot([x], [cell.published], "o", mfc="none", mec=INK, markersize=8)
-        panel.bar(0, 0, color=colour, label=row)
-    panel.set_xticks(range(len(columns)), [name.replace(", ", "\n") for name in columns])
-    panel.set_ylabel("average precision, %", fontsize=9, color=INK)
-    panel.set_ylim(bottom=0)
-    figure.legend(loc="outside upper center", ncols=len(rows), fontsize=8.5, frameon=False)
-    seeds = len({record.seed for record in records})
-    first = records[0]
-    figure.supxlabel(
-        f"{first.recipe['data']}, {first.recipe['backbone']}, profile {first.profile}, "
-        f"{seeds} seed{'s' * (seeds > 1)} (dots)",
-        x=0.995,
-        ha="right",
-        fontsize=7,
-        color="#888888",
-    )
-    return save(figure, path)
+__all__ = ["charts_tab9", "finding_tab9"]
 
 
 def charts_tab9(records: Sequence[Record]) -> list[Chart]:
-    """For the page: a row of bars for each metric; the classes apart."""
+    """A group of bars for each metric; the classes apart."""
     cells = compare(records)
     columns = list(dict.fromkeys(cell.column for cell in cells))
-    parts = {
-        "All classes": [name for name in columns if "," not in name],
-        "AP50 of each class": [name for name in columns if "," in name],
-    }
     rows = list(dict.fromkeys(cell.row for cell in cells))
     charts = []
-    for title, names in parts.items():
+    for title, of_class in (("All classes", False), ("AP50 of each class", True)):
+        names = [name for name in columns if ("," in name) is of_class]
         series = []
         for row, colour in zip(rows, colours_of(rows), strict=True):
             here = [cell for cell in cells if cell.row == row and cell.column in names]
@@ -79,13 +39,9 @@ def charts_tab9(records: Sequence[Record]) -> list[Chart]:
 
 def finding_tab9(records: Sequence[Record]) -> str:
     """What pre-trained weights added to AP, seed by seed."""
-    told = []
-    for cell in gain(compare(records)):
-        if cell.column == "AP":
-            seeds = ", ".join(f"{value:+.1f}" for value in cell.values)
-            several = "s" * (len(cell.values) > 1)
-            told.append(
-                f"AP, {cell.row}: {cell.mean:+.1f} points on {records[0].recipe['data']} "
-                f"(seed{several}: {seeds})."
-            )
-    return " ".join(told)
+    return " ".join(
+        f"AP, {cell.row}: {cell.mean:+.1f} points on {records[0].recipe['data']} "
+        f"(seed{'s' * (len(cell.values) > 1)}: {', '.join(f'{v:+.1f}' for v in cell.values)})."
+        for cell in gain(compare(records))
+        if cell.column == "AP"
+    )

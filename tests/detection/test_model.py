@@ -1,6 +1,7 @@
 """The detector is the paper's: pre-trained maps, four convolutions with batch norm, all trained."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,15 +10,15 @@ from torch.testing import assert_close
 from torchvision.models.detection.transform import GeneralizedRCNNTransform
 
 from eqco.assembly import open_weights
-from eqco.encoders import LightEncoder, resnet
-from eqco.evaluation.detection.model import faster_rcnn
-from eqco.runtime.errors import InputError
+from eqco.detection.model import faster_rcnn
+from eqco.detection.settings import DetectionSettings
+from eqco.encoders import resnet
 
-SMALL = {"sides": (64,), "longest_side": 100, "channels": 16, "proposals": 20, "sampled_boxes": 8}
+SMALL = DetectionSettings(sides=(64,), longest_side=100, channels=16, proposals=20, sampled_boxes=8)
 
 
 def detector(backbone=None, **changes):
-    return faster_rcnn(backbone or resnet(18), 2, **{**SMALL, **changes})
+    return faster_rcnn(backbone or resnet(18), 2, replace(SMALL, **changes))
 
 
 def shaken(network):
@@ -77,6 +78,18 @@ def test_the_pyramid_has_batch_norm_on_all_its_convolutions():
     assert count == {nn.Conv2d: 8, nn.BatchNorm2d: 8}
 
 
+@pytest.mark.parametrize(("settings", "share"), [({}, 1 / 64), ({"sampling_ratio": 2}, 16 / 64)])
+def test_roi_align_averages_over_all_map_pixels_of_a_cell_unless_told_otherwise(settings, share):
+    pool = detector(smallest_anchor=128, **settings).roi_heads.box_roi_pool
+    # the box is read from the finest map: 7 x 7 cells of 8 x 8 pixels, one of which is bright.
+    # Of 2 x 2 samples in its cell one falls on it; over 8 x 8 samples it counts once.
+    maps = {str(level): torch.zeros(1, 1, 56 >> level, 56 >> level) for level in range(4)}
+    maps["0"][0, 0, 2, 2] = 1.0
+    cells = pool(maps, [torch.tensor([[0.0, 0.0, 224.0, 224.0]])], [(224, 224)])
+    assert_close(cells[0, 0, 0, 0].item(), share)
+    assert cells.count_nonzero() == 1
+
+
 def test_nothing_is_frozen_even_if_the_weights_came_frozen():
     frozen = open_weights("random", backbone="resnet18").backbone
     assert not any(parameter.requires_grad for parameter in frozen.parameters())
@@ -115,8 +128,3 @@ def test_new_layers_are_drawn_from_the_seed_and_leave_the_global_generator():
     assert torch.equal(head[0][name], head[1][name])
     assert not torch.equal(head[0][name], head[2][name])
     torch.set_rng_state(before)
-
-
-def test_other_backbones_are_refused():
-    with pytest.raises(InputError, match=r"is a LightEncoder; .* four stages of a ResNet"):
-        detector(LightEncoder())

@@ -1,8 +1,9 @@
 """Two steps of a detector's fine-tuning, and its test, in as many processes as there are.
 
-    python tests/detecting_together.py DATA OUT      with RANK, WORLD_SIZE, … in the environment
+    python tests/detection/detecting_together.py DATA OUT
 
-Each process leaves what it holds and what it found in OUT.
+with RANK, WORLD_SIZE, … in the environment. Each process leaves its weights and detections in
+OUT.
 """
 
 import sys
@@ -11,15 +12,10 @@ from pathlib import Path
 
 import torch
 
-from eqco.assembly.detection import build
+from eqco.detection.fine_tuning import build, detect, fine_tune, with_precise_statistics
+from eqco.detection.folders import open_annotated
+from eqco.detection.settings import DESK
 from eqco.encoders import resnet
-from eqco.evaluation.detection import (
-    detect,
-    fine_tune,
-    open_annotated,
-    with_precise_statistics,
-)
-from eqco.recipes.detection import DESK
 from eqco.runtime import processes
 from eqco.runtime.run_directory import RunDirectory
 
@@ -33,6 +29,7 @@ TINY = replace(
     channels=16,
     proposals=20,
     sampled_boxes=8,
+    precise_images=4,
 )
 
 
@@ -47,7 +44,7 @@ def main(data, out):
             run.start({}, {})
         assert fine_tune(parts, run, {}) is None
         trained = {name: value.clone() for name, value in parts.detector.state_dict().items()}
-        detector = with_precise_statistics(parts, 4)
+        detector = with_precise_statistics(parts)
         found = detect(detector, images)
         kept = {
             "trained": trained,

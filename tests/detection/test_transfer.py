@@ -7,19 +7,23 @@ import sys
 from dataclasses import replace
 
 import pytest
+from torch import nn
 from torch.testing import assert_close
 
 from eqco.assembly import open_weights
-from eqco.assembly.detection import rate_at, resume_transfer, transfer_detection
-from eqco.evaluation.detection import write_squares
-from eqco.recipes.detection import (
+from eqco.detection import resume_transfer, transfer_detection, write_squares
+from eqco.detection.fine_tuning import build_optimiser
+from eqco.detection.model import faster_rcnn
+from eqco.detection.settings import (
     DESK,
     DetectionSettings,
     detection_from_dict,
     detection_profile,
     detection_to_dict,
+    rate_at,
     with_epochs,
 )
+from eqco.encoders import resnet
 from eqco.runtime.checkpoints import read_checkpoint
 from eqco.runtime.errors import InputError, MissingExtraError
 from eqco.runtime.run_directory import RunDirectory
@@ -71,7 +75,7 @@ def stopping_at(step, monkeypatch):
             os.kill(os.getpid(), signal.SIGTERM)
         return rate_at(settings, steps_per_epoch, at)
 
-    monkeypatch.setattr("eqco.assembly.detection.rate_at", rate)
+    monkeypatch.setattr("eqco.detection.fine_tuning.rate_at", rate)
 
 
 def test_stopped_and_resumed_equals_never_stopped(squares, finished, tmp_path, monkeypatch):
@@ -120,12 +124,30 @@ def test_the_rate_is_in_proportion_to_the_images_and_drops_at_seven_and_eleven()
     assert rate_at(replace(paper, num_images=160), epoch, epoch) == pytest.approx(0.2)
 
 
+def test_weight_decay_leaves_out_batch_norm_and_nothing_else():
+    network = faster_rcnn(resnet(18), 2, DetectionSettings(channels=16))
+    optimiser = build_optimiser(network, DetectionSettings())
+    decay = {
+        id(parameter): group["weight_decay"]
+        for group in optimiser.param_groups
+        for parameter in group["params"]
+    }
+    assert len(decay) == len(list(network.parameters()))
+    for layer in network.modules():
+        for parameter in layer.parameters(recurse=False):
+            expected = 0.0 if isinstance(layer, nn.BatchNorm2d) else 1e-4  # biases decay
+            assert decay[id(parameter)] == expected
+    assert all(group["momentum"] == 0.9 for group in optimiser.param_groups)
+
+
 def test_settings_survive_json_and_refuse_what_cannot_be_meant():
     assert detection_from_dict(json.loads(json.dumps(detection_to_dict(DESK)))) == DESK
     with pytest.raises(InputError, match=r"drops=\(7, 11\) in epochs=6"):
         DetectionSettings(epochs=6)
     with pytest.raises(InputError, match="sides="):
         replace(DESK, sides=(500,))
+    with pytest.raises(InputError, match="norm_weight_decay=-1"):
+        replace(DESK, norm_weight_decay=-1.0)
     with pytest.raises(InputError, match="num_images=0"):
         replace(DESK, num_images=0)
     with pytest.raises(InputError, match="no profile 'dest' of detection"):
@@ -175,6 +197,15 @@ def test_a_run_is_not_resumed_on_other_images_nor_started_twice(squares, finishe
         resume_transfer(place, other)
     with pytest.raises(InputError, match="holds a run already"):
         transfer_detection("random", squares, TINY, out=place, backbone="resnet18")
+
+
+def test_a_run_whose_recipe_lacks_a_setting_is_not_resumed_with_its_default(finished, tmp_path):
+    recipe = json.loads((finished[0] / "recipe.json").read_text())
+    del recipe["detection"]["norm_weight_decay"]
+    (tmp_path / "recipe.json").write_text(json.dumps(recipe))
+    (tmp_path / "environment.json").write_text("{}")
+    with pytest.raises(InputError, match="does not say norm_weight_decay: another version"):
+        resume_transfer(tmp_path)
 
 
 def test_other_classes_in_the_test_split_are_refused(tmp_path):

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
 from torch import Tensor
 
-from eqco.evaluation.detection.annotations import AnnotatedImages
+from eqco.detection.annotations import AnnotatedImages, Objects
 from eqco.runtime.errors import MissingExtraError
 
 __all__ = ["METRICS", "Detections", "Scores", "average_precision", "require_pycocotools"]
@@ -40,7 +39,7 @@ class Scores:
 
 
 def require_pycocotools() -> None:
-    """Refuse where average precision could not be measured: asked before hours of training."""
+    """Refuse where average precision could not be measured: called before hours of training."""
     try:
         import pycocotools.cocoeval  # noqa: F401
     except ImportError as error:
@@ -53,20 +52,12 @@ def average_precision(found: Sequence[Detections], images: AnnotatedImages) -> S
     Small, medium and large are below 32², below 96² and above 96² pixels of the image on disk.
     """
     require_pycocotools()
-    from pycocotools.coco import COCO
     from pycocotools.cocoeval import COCOeval
 
     assert len(found) == len(images)
-    truth = COCO()
-    truth.dataset = as_coco(images)
-    rows = result_rows(found)
     with contextlib.redirect_stdout(io.StringIO()):  # pycocotools talks while it works
-        truth.createIndex()
-        results = truth.loadRes(rows) if len(rows) else COCO()
-        if not len(rows):
-            results.dataset = {**truth.dataset, "annotations": []}
-            results.createIndex()
-        evaluation = COCOeval(truth, results, "bbox")
+        truth = as_coco(images, [images.objects(number) for number in range(len(images))])
+        evaluation = COCOeval(truth, as_coco(images, found), "bbox")
         evaluation.evaluate()
         evaluation.accumulate()
         evaluation.summarize()
@@ -88,49 +79,33 @@ def mean_precision(precision: Any) -> float:
     return float(precision[precision >= 0].mean())
 
 
-def as_coco(images: AnnotatedImages) -> dict[str, Any]:
-    """The objects as pycocotools reads them; images are numbered as they are here."""
+def as_coco(images: AnnotatedImages, boxes: Sequence[Objects | Detections]) -> Any:
+    """The annotated or detected boxes of each image, as pycocotools holds them."""
+    from pycocotools.coco import COCO
+
     annotations: list[dict[str, Any]] = []
-    for number in range(len(images)):
-        objects = images.objects(number)
-        for box, label, area, crowd in zip(*(column.tolist() for column in objects), strict=True):
-            left, top, right, bottom = box
+    for number, each in enumerate(boxes):
+        columns = {name: column.tolist() for name, column in each._asdict().items()}
+        for row in zip(*columns.values(), strict=True):
+            entry = dict(zip(columns, row, strict=True))
+            left, top, right, bottom = entry["boxes"]
+            width, height = right - left, bottom - top
             annotations.append(
                 {
                     "id": len(annotations) + 1,
                     "image_id": number,
-                    "category_id": label,
-                    "bbox": [left, top, right - left, bottom - top],
-                    "area": area,
-                    "iscrowd": int(crowd),
+                    "category_id": entry["labels"],
+                    "bbox": [left, top, width, height],
+                    "area": entry.get("areas", width * height),
+                    "iscrowd": int(entry.get("crowd", False)),
+                    "score": entry.get("scores", 1.0),
                 }
             )
-    return {
-        "images": [
-            {"id": number, "height": height, "width": width}
-            for number, (height, width) in enumerate(images.sizes)
-        ],
-        "categories": [
-            {"id": label, "name": name} for label, name in enumerate(images.classes, start=1)
-        ],
+    coco = COCO()
+    coco.dataset = {
+        "images": [{"id": number} for number in range(len(images))],
+        "categories": [{"id": label} for label in range(1, len(images.classes) + 1)],
         "annotations": annotations,
     }
-
-
-def result_rows(found: Sequence[Detections]) -> Any:
-    """Image, left, top, width, height, score, class: one row for each box."""
-    rows = [np.empty((0, 7))]
-    for number, each in enumerate(found):
-        boxes = each.boxes.double().cpu().numpy()
-        rows.append(
-            np.column_stack(
-                [
-                    np.full(len(boxes), number),
-                    boxes[:, :2],
-                    boxes[:, 2:] - boxes[:, :2],
-                    each.scores.double().cpu().numpy(),
-                    each.labels.cpu().numpy(),
-                ]
-            )
-        )
-    return np.concatenate(rows)
+    coco.createIndex()
+    return coco

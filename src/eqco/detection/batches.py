@@ -1,7 +1,6 @@
 """Images and boxes as the detector takes them, batch by batch from any step on."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -10,7 +9,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from eqco.data.decoding import UnreadableImageError, decode
-from eqco.evaluation.detection.annotations import AnnotatedImages
+from eqco.detection.annotations import AnnotatedImages
 from eqco.runtime import processes
 from eqco.runtime.errors import InputError
 from eqco.runtime.seeds import generator_for
@@ -18,19 +17,8 @@ from eqco.runtime.seeds import generator_for
 __all__ = ["Batch", "TrainingBatches", "read_image"]
 
 
-@dataclass(frozen=True)
-class Batch:
-    """Some images (3, H, W) from 0 to 1, each of its own size, and the objects to find in them."""
-
-    images: list[Tensor]
-    targets: list[dict[str, Tensor]]
-
-    def to(self, device: torch.device) -> "Batch":
-        """The same on another device."""
-        return Batch(
-            [image.to(device) for image in self.images],
-            [{name: value.to(device) for name, value in t.items()} for t in self.targets],
-        )
+# images (3, H, W) from 0 to 1, each of its own size, and the boxes and labels to find in them
+Batch = list[tuple[Tensor, dict[str, Tensor]]]
 
 
 class TrainingBatches:
@@ -96,10 +84,9 @@ class _Steps(Dataset[Batch | InputError]):
     def __getitem__(self, place: int) -> Batch | InputError:
         drawn = self.batches.numbers(self.steps[place])[self.share]
         try:
-            examples = [example(self.batches.images, *each) for each in drawn]
+            return [example(self.batches.images, *each) for each in drawn]
         except InputError as error:
             return error
-        return Batch([image for image, _ in examples], [target for _, target in examples])
 
 
 @lru_cache(maxsize=2)

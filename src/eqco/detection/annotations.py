@@ -10,12 +10,19 @@ from torch import Tensor
 
 from eqco.runtime.errors import InputError
 
-__all__ = ["AnnotatedImages", "GivenBox", "GivenImage", "Objects", "annotated", "refuse"]
+__all__ = [
+    "AnnotatedImages",
+    "Objects",
+    "UncheckedBox",
+    "UncheckedImage",
+    "check_annotations",
+    "list_faults",
+]
 
 OnBadBoxes = Literal["error", "skip"]
 
 # Rounding, and coordinates that count from 1, put boxes this many pixels over an edge. They are
-# cut there; what reaches farther is a fault.
+# clipped there; what reaches farther is a fault.
 OVERHANG = 1.0
 NAMED = 5  # faults that a refusal names; the others are counted
 
@@ -57,8 +64,8 @@ class AnnotatedImages:
         return Objects(*(column[rows] for column in self.table))
 
 
-class GivenBox(NamedTuple):
-    """One box as a file tells it, unchecked."""
+class UncheckedBox(NamedTuple):
+    """One box as a file has it."""
 
     name: str
     """What a refusal calls it."""
@@ -68,19 +75,19 @@ class GivenBox(NamedTuple):
     crowd: bool
 
 
-class GivenImage(NamedTuple):
-    """One image as a file tells it."""
+class UncheckedImage(NamedTuple):
+    """One image as a file has it."""
 
     file: Path
     height: int
     width: int
-    boxes: list[GivenBox]
+    boxes: list[UncheckedBox]
 
 
-def annotated(
+def check_annotations(
     name: str,
     classes: Sequence[str],
-    images: Sequence[GivenImage],
+    images: Sequence[UncheckedImage],
     *,
     on_bad_boxes: OnBadBoxes = "error",
 ) -> AnnotatedImages:
@@ -98,76 +105,75 @@ def annotated(
     missing = [str(image.file) for image in images if not image.file.is_file()]
     if missing:
         raise InputError(
-            f"{name}: {refuse(missing, 'image', 'missing')}. Put the files there, or remove the "
-            f"images from the annotations."
+            f"{name}: {list_faults(missing, 'image', 'missing')}. Put the files there, or remove "
+            f"the images from the annotations."
         )
-    bad: dict[str, list[str]] = {"empty or inverted": [], "outside the image": []}
-    table: list[GivenBox] = []
-    first = [0]
-    for image in images:
-        for box in image.boxes:
-            fault = fault_of(box.corners, image.height, image.width)
-            if fault is None:
-                table.append(box._replace(corners=cut(box.corners, image.height, image.width)))
-            else:
-                bad[fault].append(f"{box.name} of {image.file.name} {list(box.corners)}")
-        first.append(len(table))
-    if any(bad.values()) and on_bad_boxes == "error":
-        told = "; ".join(refuse(names, "box", fault) for fault, names in bad.items() if names)
+    boxes = [box for image in images for box in image.boxes]
+    owners = [number for number, image in enumerate(images) for _ in image.boxes]
+    corners = torch.tensor([box.corners for box in boxes], dtype=torch.float64).reshape(-1, 4)
+    sizes = torch.tensor([(images[n].width, images[n].height) for n in owners]).reshape(-1, 2)
+    clipped, empty, outside = clip(corners, sizes)
+    faults = {"empty or inverted": empty, "outside the image": outside}
+    if on_bad_boxes == "error" and (empty | outside).any():
+        found = "; ".join(
+            list_faults(
+                [
+                    f"{boxes[n].name} of {images[owners[n]].file.name} {list(boxes[n].corners)}"
+                    for n in bad.nonzero().flatten().tolist()
+                ],
+                "box",
+                fault,
+            )
+            for fault, bad in faults.items()
+            if bad.any()
+        )
         raise InputError(
-            f"{name}: {told} (left, top, right, bottom). Mend them, or leave them out with "
+            f"{name}: {found} (left, top, right, bottom). Correct them, or leave them out with "
             f"--on-bad-boxes skip."
         )
+    good = ~(empty | outside)
+    counts = torch.tensor(owners, dtype=torch.int64)[good].bincount(minlength=len(images))
     return AnnotatedImages(
         name=name,
         classes=tuple(classes),
         files=tuple(image.file for image in images),
         sizes=tuple((image.height, image.width) for image in images),
         table=Objects(
-            torch.tensor([box.corners for box in table], dtype=torch.float32).reshape(-1, 4),
-            torch.tensor([box.label for box in table], dtype=torch.int64),
-            torch.tensor([box.area for box in table], dtype=torch.float32),
-            torch.tensor([box.crowd for box in table], dtype=torch.bool),
+            clipped[good].float(),
+            torch.tensor([box.label for box in boxes], dtype=torch.int64)[good],
+            torch.tensor([box.area for box in boxes], dtype=torch.float32)[good],
+            torch.tensor([box.crowd for box in boxes], dtype=torch.bool)[good],
         ),
-        first=tuple(first),
-        left_out=sum(map(len, bad.values())),
+        first=(0, *counts.cumsum(0).tolist()),
+        left_out=int((~good).sum()),
     )
 
 
-def fault_of(corners: tuple[float, ...], height: int, width: int) -> str | None:
-    """What is wrong with a box in an image of this size, or None.
+def clip(corners: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Boxes cut to their images, and which of them are empty and which outside.
 
-    >>> fault_of((0, 0, 10, 5), 5, 10), fault_of((3, 0, 3, 5), 5, 10)
-    (None, 'empty or inverted')
-    >>> fault_of((0, 0, 12, 5), 5, 10)
-    'outside the image'
+    Args:
+        corners: left, top, right, bottom, (n, 4).
+        sizes: width and height of the image of each, (n, 2).
+
+    >>> boxes = torch.tensor([[0.0, 0, 10, 6], [3, 0, 3, 5], [0, 0, 12, 5]])
+    >>> [found.tolist() for found in clip(boxes, torch.tensor([[10.0, 5]] * 3))[1:]]
+    [[False, True, False], [False, False, True]]
     """
-    left, top, right, bottom = corners
-    if not (right > left and bottom > top):  # NaN too
-        return "empty or inverted"
-    if left < -OVERHANG or top < -OVERHANG:
-        return "outside the image"
-    if right > width + OVERHANG or bottom > height + OVERHANG:
-        return "outside the image"
-    left, top, right, bottom = cut((left, top, right, bottom), height, width)
-    return None if right > left and bottom > top else "outside the image"
+    low, high = corners.split(2, dim=1)
+    inside = low.clamp(min=0), torch.minimum(high, sizes)
+    empty = ~(high > low).all(1)  # NaN too
+    near = ((low >= -OVERHANG) & (high <= sizes + OVERHANG) & (inside[1] > inside[0])).all(1)
+    return torch.cat(inside, dim=1), empty, ~empty & ~near
 
 
-def cut(
-    corners: tuple[float, float, float, float], height: int, width: int
-) -> tuple[float, float, float, float]:
-    """The part of a box that is in the image."""
-    left, top, right, bottom = corners
-    return max(left, 0), max(top, 0), min(right, width), min(bottom, height)
-
-
-def refuse(names: Sequence[str], noun: str, fault: str) -> str:
+def list_faults(names: Sequence[str], noun: str, fault: str) -> str:
     """How many have a fault, and the first of them by name.
 
-    >>> refuse(["a.jpg", "b.jpg"], "image", "missing")
+    >>> list_faults(["a.jpg", "b.jpg"], "image", "missing")
     '2 images are missing: a.jpg, b.jpg'
     """
-    plural = {"box": "boxes", "category": "categories"}.get(noun, f"{noun}s")
+    plural = "boxes" if noun == "box" else f"{noun}s"
     count = f"1 {noun} is" if len(names) == 1 else f"{len(names)} {plural} are"
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     return f"{count} {fault}: {', '.join(names[:NAMED])}{more}"

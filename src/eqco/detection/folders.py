@@ -5,9 +5,9 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from eqco.evaluation.detection.annotations import AnnotatedImages, OnBadBoxes
-from eqco.evaluation.detection.coco import read_coco
-from eqco.evaluation.detection.voc import read_voc
+from eqco.detection.annotations import AnnotatedImages, OnBadBoxes
+from eqco.detection.coco import read_coco
+from eqco.detection.voc import read_voc
 from eqco.runtime.errors import InputError
 
 __all__ = ["open_annotated", "split_to_test"]

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from eqco.evaluation.detection.precise_bn import set_precise_statistics
+from eqco.detection.precise_bn import set_precise_statistics
 from eqco.runtime.errors import InputError
 
 

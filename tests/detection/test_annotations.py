@@ -7,10 +7,10 @@ import torch
 from PIL import Image
 from torch.testing import assert_close
 
-from eqco.evaluation.detection.annotations import fault_of
-from eqco.evaluation.detection.batches import TrainingBatches, example, read_image
-from eqco.evaluation.detection.opening import open_annotated, split_to_test
-from eqco.evaluation.detection.squares import write_squares
+from eqco.detection.annotations import clip
+from eqco.detection.batches import TrainingBatches, example, read_image
+from eqco.detection.folders import open_annotated, split_to_test
+from eqco.detection.squares import write_squares
 from eqco.runtime.errors import InputError
 
 
@@ -96,7 +96,8 @@ def test_a_box_that_rounding_puts_over_the_edge_is_cut_there(coco):
 
 
 def test_a_strip_beyond_the_edge_is_no_box():
-    assert fault_of((48.0, 0.0, 48.9, 20.0), 48, 48) == "outside the image"
+    _, empty, outside = clip(torch.tensor([[48.0, 0.0, 48.9, 20.0]]), torch.tensor([[48, 48]]))
+    assert (empty.item(), outside.item()) == (False, True)
 
 
 def test_unknown_categories_are_refused_by_name_and_count(coco):
@@ -245,8 +246,7 @@ def test_batches_can_be_had_from_any_step_with_and_without_workers(coco, workers
     whole = list(TrainingBatches(images, num_images=2, seed=3).iterate(0, 4))
     later = list(TrainingBatches(images, num_images=2, seed=3, workers=workers).iterate(2, 4))
     for one, other in zip(whole[2:], later, strict=True):
-        assert_close(one.images, other.images)
-        assert_close(one.targets, other.targets)
+        assert_close(one, other)
 
 
 @pytest.mark.parametrize("workers", [0, 1])

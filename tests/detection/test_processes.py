@@ -7,9 +7,9 @@ import torch
 from together import ended, start
 from torch.testing import assert_close
 
-from eqco.evaluation.detection import write_squares
+from eqco.detection import write_squares
 
-SCRIPT = Path(__file__).parents[1] / "detecting_together.py"
+SCRIPT = Path(__file__).with_name("detecting_together.py")
 
 
 @pytest.mark.slow

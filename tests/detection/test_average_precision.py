@@ -10,9 +10,9 @@ import torch
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-from eqco.evaluation.detection.average_precision import METRICS, Detections, average_precision
-from eqco.evaluation.detection.opening import open_annotated
-from eqco.evaluation.detection.squares import write_squares
+from eqco.detection.average_precision import METRICS, Detections, average_precision
+from eqco.detection.folders import open_annotated
+from eqco.detection.squares import write_squares
 
 
 def random_case(folder, seed):

@@ -4,17 +4,23 @@ import json
 from pathlib import Path
 from typing import Any
 
-from eqco.evaluation.detection.annotations import (
+from eqco.detection.annotations import (
     AnnotatedImages,
-    GivenBox,
-    GivenImage,
     OnBadBoxes,
-    annotated,
-    refuse,
+    UncheckedBox,
+    UncheckedImage,
+    check_annotations,
+    list_faults,
 )
 from eqco.runtime.errors import InputError
 
 __all__ = ["read_coco"]
+
+REQUIRED = {
+    "images": {"id", "file_name", "height", "width"},
+    "annotations": {"image_id", "category_id", "bbox"},
+    "categories": {"id", "name"},
+}
 
 
 def read_coco(file: Path, folder: Path, *, on_bad_boxes: OnBadBoxes = "error") -> AnnotatedImages:
@@ -29,55 +35,51 @@ def read_coco(file: Path, folder: Path, *, on_bad_boxes: OnBadBoxes = "error") -
         folder: where `file_name` of an image is looked up.
         on_bad_boxes: refuse boxes with a fault, or leave them out.
     """
-    content = parsed(file)
+    content = parse(file)
     names = {entry["id"]: str(entry["name"]) for entry in content["categories"]}
     label = {number: place for place, number in enumerate(sorted(names), start=1)}
     images = {entry["id"]: entry for entry in content["images"]}
     twice = len(content["images"]) - len(images)
     if twice:
         raise InputError(f"{file}: {twice} images have an id that another has. Number them anew.")
-    boxes: dict[Any, list[GivenBox]] = {number: [] for number in images}
+    boxes: dict[Any, list[UncheckedBox]] = {number: [] for number in images}
     unknown: list[str] = []
     nowhere: list[str] = []
     for entry in content["annotations"]:
-        told = f"annotation {entry.get('id', '?')}"
+        name = f"annotation {entry.get('id', '?')}"
         if entry["image_id"] not in images:
-            nowhere.append(f"{told} (image_id {entry['image_id']})")
+            nowhere.append(f"{name} (image_id {entry['image_id']})")
         elif entry["category_id"] not in label:
             where = images[entry["image_id"]]["file_name"]
-            unknown.append(f"{told} of {where} (category_id {entry['category_id']})")
+            unknown.append(f"{name} of {where} (category_id {entry['category_id']})")
         else:
-            boxes[entry["image_id"]].append(given_box(file, entry, told, label))
+            box = unchecked_box(file, entry, name, label[entry["category_id"]])
+            boxes[entry["image_id"]].append(box)
     if unknown:
         raise InputError(
-            f"{file}: {refuse(unknown, 'annotation', 'of unknown categories')}. The categories "
-            f"are {', '.join(f'{number} {name}' for number, name in sorted(names.items()))}."
+            f"{file}: {list_faults(unknown, 'annotation', 'of unknown categories')}. The "
+            f"categories are {', '.join(f'{n} {name}' for n, name in sorted(names.items()))}."
         )
     if nowhere:
         raise InputError(
-            f"{file}: {refuse(nowhere, 'annotation', 'of images that are not there')}."
+            f"{file}: {list_faults(nowhere, 'annotation', 'of images that are not there')}."
         )
-    return annotated(
+    return check_annotations(
         str(file),
         [names[number] for number in sorted(names)],
         [
-            GivenImage(
-                folder / entry["file_name"],
-                int(entry["height"]),
-                int(entry["width"]),
-                boxes[number],
-            )
-            for number, entry in images.items()
+            UncheckedImage(folder / e["file_name"], int(e["height"]), int(e["width"]), boxes[n])
+            for n, e in images.items()
         ],
         on_bad_boxes=on_bad_boxes,
     )
 
 
-def parsed(file: Path) -> dict[str, Any]:
-    """The JSON, with the three lists that it must have."""
+def parse(file: Path) -> dict[str, Any]:
+    """The three lists that the JSON must have, each entry with the keys that it must have."""
     try:
         content = json.loads(file.read_text())
-        lists = {name: list(content[name]) for name in ("images", "annotations", "categories")}
+        lists = {name: list(content[name]) for name in REQUIRED}
     except OSError as error:
         raise InputError(f"{file} cannot be read ({error.strerror}).") from error
     except (ValueError, KeyError, TypeError) as error:
@@ -85,12 +87,7 @@ def parsed(file: Path) -> dict[str, Any]:
             f"{file} is not in COCO's form ({type(error).__name__}: {error}); it needs images, "
             f"annotations and categories."
         ) from error
-    needed = {
-        "images": {"id", "file_name", "height", "width"},
-        "annotations": {"image_id", "category_id", "bbox"},
-        "categories": {"id", "name"},
-    }
-    for name, keys in needed.items():
+    for name, keys in REQUIRED.items():
         for place, entry in enumerate(lists[name]):
             if not isinstance(entry, dict) or not keys <= entry.keys():
                 raise InputError(
@@ -99,18 +96,14 @@ def parsed(file: Path) -> dict[str, Any]:
     return lists
 
 
-def given_box(file: Path, entry: dict[str, Any], told: str, label: dict[Any, int]) -> GivenBox:
-    """One annotation; its area is the box's where the file tells none."""
+def unchecked_box(file: Path, entry: dict[str, Any], name: str, label: int) -> UncheckedBox:
+    """One annotation; its area is the box's where the file gives none."""
     try:
         left, top, width, height = map(float, entry["bbox"])
     except (TypeError, ValueError) as error:
         raise InputError(
-            f"{file}: bbox={entry['bbox']} of {told}; it must be left, top, width, height."
+            f"{file}: bbox={entry['bbox']} of {name}; it must be left, top, width, height."
         ) from error
-    return GivenBox(
-        told,
-        (left, top, left + width, top + height),
-        label[entry["category_id"]],
-        float(entry.get("area", width * height)),
-        bool(entry.get("iscrowd", 0)),
-    )
+    corners = (left, top, left + width, top + height)
+    area = float(entry.get("area", width * height))
+    return UncheckedBox(name, corners, label, area, bool(entry.get("iscrowd", 0)))

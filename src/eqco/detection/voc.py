@@ -4,13 +4,13 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 from eqco.data.decoding import EXTENSIONS
-from eqco.evaluation.detection.annotations import (
+from eqco.detection.annotations import (
     AnnotatedImages,
-    GivenBox,
-    GivenImage,
     OnBadBoxes,
-    annotated,
-    refuse,
+    UncheckedBox,
+    UncheckedImage,
+    check_annotations,
+    list_faults,
 )
 from eqco.runtime.errors import InputError
 
@@ -35,12 +35,13 @@ def read_voc(folder: Path, split: str, *, on_bad_boxes: OnBadBoxes = "error") ->
     lacking = [name for name in names if name not in parsed]
     if lacking:
         raise InputError(
-            f"{folder}: {refuse(lacking, 'image', 'listed without a file in Annotations')}."
+            f"{folder}: {list_faults(lacking, 'image', 'listed without a file in Annotations')}."
         )
-    classes = sorted({name for root in parsed.values() for name in class_names(root)})
+    every = (name.text or "" for root in parsed.values() for name in root.iterfind("object/name"))
+    classes = sorted(set(every))
     label = {name: place for place, name in enumerate(classes, start=1)}
-    images = [given_image(folder, name, parsed[name], label) for name in names]
-    return annotated(f"{folder}, {split}", classes, images, on_bad_boxes=on_bad_boxes)
+    images = [unchecked_image(folder, name, parsed[name], label) for name in names]
+    return check_annotations(f"{folder}, {split}", classes, images, on_bad_boxes=on_bad_boxes)
 
 
 def parse(file: Path) -> ElementTree.Element:
@@ -51,33 +52,28 @@ def parse(file: Path) -> ElementTree.Element:
         raise InputError(f"{file} is damaged ({error}). Restore it or remove it.") from error
 
 
-def class_names(root: ElementTree.Element) -> list[str]:
-    """The classes of the objects in one image."""
-    return [name.text or "" for name in root.iterfind("object/name")]
-
-
-def given_image(
+def unchecked_image(
     folder: Path, name: str, root: ElementTree.Element, label: dict[str, int]
-) -> GivenImage:
+) -> UncheckedImage:
     """One image with its objects."""
     try:
         boxes = []
         for place, entry in enumerate(root.iterfind("object"), start=1):
             left, top, right, bottom = (
-                float(number(entry, f"bndbox/{side}")) for side in ("xmin", "ymin", "xmax", "ymax")
+                float(text_at(entry, f"bndbox/{side}")) for side in ("xmin", "ymin", "xmax", "ymax")
             )
             corners = (left - 1, top - 1, right, bottom)
             area = (right - left + 1) * (bottom - top + 1)
             difficult = entry.findtext("difficult", "0").strip() == "1"
             which = label[entry.findtext("name") or ""]
-            boxes.append(GivenBox(f"object {place}", corners, which, area, difficult))
-        height, width = (int(number(root, f"size/{side}")) for side in ("height", "width"))
+            boxes.append(UncheckedBox(f"object {place}", corners, which, area, difficult))
+        height, width = (int(text_at(root, f"size/{side}")) for side in ("height", "width"))
     except ValueError as error:
         raise InputError(f"{folder / 'Annotations' / name}.xml: {error}.") from error
-    return GivenImage(image_file(folder / "JPEGImages", name), height, width, boxes)
+    return UncheckedImage(image_file(folder / "JPEGImages", name), height, width, boxes)
 
 
-def number(entry: ElementTree.Element, path: str) -> str:
+def text_at(entry: ElementTree.Element, path: str) -> str:
     """The text at a path that must be there."""
     text = entry.findtext(path)
     if text is None:
