@@ -65,9 +65,8 @@ class Bands:
     def resize(self, size: tuple[int, int], resample: Image.Resampling) -> "Bands":
         """Every band resized to that width and height."""
         bands = np.moveaxis(self.pixels, 2, 0)
-        resized = [
-            Image.fromarray(np.ascontiguousarray(each)).resize(size, resample) for each in bands
-        ]
+        pictures = [Image.fromarray(np.ascontiguousarray(each)) for each in bands]
+        resized = [np.asarray(picture.resize(size, resample)) for picture in pictures]
         return Bands(np.stack(resized, axis=2))
 
     def __array__(self, dtype: np.dtype | None = None, copy: bool | None = None) -> np.ndarray:

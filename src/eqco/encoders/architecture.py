@@ -73,15 +73,20 @@ def architecture_of(weights: Mapping[str, Tensor]) -> Architecture | None:
     return None
 
 
-def in_channels_of(weights: Mapping[str, Tensor]) -> int:
-    """The bands that a network takes: those of the first convolution among its weights.
+def in_channels_of(network: nn.Module, weights: Mapping[str, Tensor] | None = None) -> int:
+    """The bands that a network's first convolution takes, of these weights or of its own.
 
     3 where there is none, as in a network of linear layers.
 
-    >>> in_channels_of(Architecture("light", in_channels=13).build().state_dict())
-    13
+    >>> light = Architecture("light", in_channels=13).build()
+    >>> in_channels_of(light), in_channels_of(Architecture("light").build(), light.state_dict())
+    (13, 13)
     """
-    return next((value.shape[1] for value in weights.values() if value.dim() == 4), 3)
+    for name, module in network.named_modules():
+        if isinstance(module, nn.Conv2d):
+            found = module.weight if weights is None else weights.get(f"{name}.weight")
+            return module.in_channels if found is None or found.dim() != 4 else found.shape[1]
+    return 3
 
 
 def blocks_per_stage(names: Mapping[str, Tensor]) -> tuple[int, ...]:

@@ -18,6 +18,7 @@ class Pixels(nn.Module):
         super().__init__()
         if size < 1:
             raise InputError(f"pixels of image_size={size}; it must be 1 or more.")
+        self.in_channels: int = channels
         self.feature_dim: int = channels * size * size
 
     def forward(self, images: Tensor) -> Tensor:
