@@ -281,11 +281,8 @@ def from_pillow(image: Image.Image, layout: Layout) -> Image.Image | Bands:
 
 
 def mapped_npy(name: str) -> np.ndarray:
-    """The array of an npy file, of which only the header is read yet."""
-    array = np.load(name, mmap_mode="r", allow_pickle=False)
-    if not isinstance(array, np.ndarray):
-        raise Refusal("it is an archive of arrays, save one of them with numpy.save")
-    return array
+    """The array of an npy file, of which only the header is read yet; objects are refused."""
+    return np.lib.format.open_memmap(name, mode="r")
 
 
 def array_header(array: np.ndarray) -> Header:
@@ -377,7 +374,7 @@ def reason_of(error: Exception, size: int) -> str:
         return "the file is empty"
     if isinstance(error, Image.UnidentifiedImageError):
         return "its content is not that of an image"
-    return str(error) or type(error).__name__
+    return str(error).rstrip(".") or type(error).__name__
 
 
 def size_of(path: str | os.PathLike[str]) -> int:
