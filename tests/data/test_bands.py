@@ -358,6 +358,29 @@ def test_damaged_npy_is_refused_by_name(tmp_path):
         read_image(tmp_path / "missing.npy", Layout(4))
 
 
+@pytest.mark.parametrize("kind", ["npy", "tif"])
+def test_damage_anywhere_gives_an_image_or_a_refusal(tmp_path, kind):
+    path = tmp_path / f"a.{kind}"
+    if kind == "npy":
+        np.save(path, pixels(9, 8, 5).astype(np.uint16))
+    else:
+        write_tiff(path, pixels(9, 8, 5).astype(np.uint16))
+    whole = path.read_bytes()
+    draw = np.random.default_rng(0)
+    refused = 0
+    for _ in range(300):
+        data = bytearray(whole[: draw.integers(1, len(whole) + 1) if draw.random() < 0.3 else None])
+        for place in draw.integers(0, min(len(data), 200), draw.integers(0, 4)):
+            data[place] = draw.integers(256)
+        path.write_bytes(data)
+        for read in (read_header, lambda path: read_image(path, Layout(5, deep=True))):
+            try:
+                read(path)
+            except UnreadableImageError:
+                refused += 1
+    assert refused
+
+
 def test_a_file_of_other_bands_is_named_or_skipped(tmp_path):
     save_arrays(tmp_path, [pixels(9, 8, 13), pixels(9, 8, 13), pixels(9, 8, 4)])
     message = r"2\.npy cannot be read: it has 4 bands of 8 bits, and its set has 13 bands of 8 bits"

@@ -56,3 +56,4 @@ def test_pixels_and_refusals():
     with pytest.raises(InputError, match="in_channels=0; images have at least 1 band"):
         backbone_named("light", in_channels=0)
     assert in_channels_of(torch.nn.Linear(4, 4)) == 3
+    assert in_channels_of(Pixels(4, 13)) == 13

@@ -69,8 +69,6 @@ class Weights:
     @property
     def in_channels(self) -> int:
         """The bands of the images it takes."""
-        if isinstance(self.backbone, Pixels):
-            return self.backbone.in_channels
         return in_channels_of(self.backbone)
 
     @property

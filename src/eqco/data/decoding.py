@@ -49,6 +49,7 @@ NPY = ".npy"
 EXTENSIONS = (*PICTURES, NPY)
 # Pillow's own limit, at which it warns of a decompression bomb; here it refuses.
 MAX_PIXELS = 89_478_485
+MAX_VALUES = 16 * MAX_PIXELS  # of a TIFF of bands
 # The bands of a mode as it is. What is missing here, such as a palette, can only become colour.
 MODES = {"1": 1, "L": 1, "LA": 2, "RGB": 3, "RGBA": 4, "CMYK": 4}
 # TIFF: the colours that each photometric interpretation has, beside which bands are extra
@@ -218,8 +219,8 @@ def natural_layout(header: Header, channels: int | None, name: str) -> Layout:
         return COLOUR
     if own is None or channels not in (None, own.channels):
         raise InputError(
-            f"channels={channels}, but {name} has {header}. Leave --channels out to take the "
-            f"images as they are."
+            f"channels={channels}, but {name} has {header}. Give images of that many bands; to "
+            f"train on them as they are, leave --channels out."
         )
     return own
 
@@ -327,9 +328,9 @@ def has_extra_bands(tags: Mapping[int, Any]) -> bool:
 def tiff_header(tags: Mapping[int, Any]) -> Header:
     """The header of a TIFF of bands."""
     width, height = (int(tags[side]) for side in SIZE)
-    if height * width > MAX_PIXELS:
-        raise Refusal(bomb())
     channels = int(tags[SAMPLES])
+    if height * width > MAX_PIXELS or height * width * channels > MAX_VALUES:
+        raise Refusal(bomb())
     try:
         import tifffile  # noqa: F401
     except ModuleNotFoundError as error:

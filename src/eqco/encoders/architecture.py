@@ -74,9 +74,9 @@ def architecture_of(weights: Mapping[str, Tensor]) -> Architecture | None:
 
 
 def in_channels_of(network: nn.Module, weights: Mapping[str, Tensor] | None = None) -> int:
-    """The bands that a network's first convolution takes, of these weights or of its own.
+    """The bands that a network takes: of its first convolution, in these weights or its own.
 
-    3 where there is none, as in a network of linear layers.
+    A network without convolutions may say it in an attribute `in_channels`; else 3.
 
     >>> light = Architecture("light", in_channels=13).build()
     >>> in_channels_of(light), in_channels_of(Architecture("light").build(), light.state_dict())
@@ -86,7 +86,8 @@ def in_channels_of(network: nn.Module, weights: Mapping[str, Tensor] | None = No
         if isinstance(module, nn.Conv2d):
             found = module.weight if weights is None else weights.get(f"{name}.weight")
             return module.in_channels if found is None or found.dim() != 4 else found.shape[1]
-    return 3
+    own = getattr(network, "in_channels", 3)
+    return own if isinstance(own, int) else 3
 
 
 def blocks_per_stage(names: Mapping[str, Tensor]) -> tuple[int, ...]:
