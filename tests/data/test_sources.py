@@ -152,8 +152,8 @@ def test_any_map_style_dataset_is_a_source():
 def test_a_dataset_that_fails_or_transforms_is_named():
     with pytest.raises(InputError, match=r"item 5 of Squares cannot be read: KeyError"):
         open_source(Squares(broken=True))
-    with pytest.raises(InputError, match=r"float32 .*return a PIL image or uint8 pixels"):
-        open_source([torch.zeros(3, 4, 4)])
+    with pytest.raises(InputError, match=r"from -2 to 0.5; floating point must lie in \[0, 1\]"):
+        open_source([torch.tensor([-2.0, 0.5]).expand(3, 4, 2)])
     with pytest.raises(InputError, match="no map-style Dataset"):
         open_source(iter([]))
     with pytest.raises(InputError, match="list is empty"):

@@ -92,8 +92,13 @@ def compare_encoder(
         stage: shows the progress of each stretch of work.
     """
     train_split, test_split = labelled_splits(source, test)
-    side = pixel_side(len(train_split), weights.image_size)
-    asked = [(f"raw pixels, {side}×{side}", pixels(side))]
+    if source.channels != weights.in_channels:
+        raise InputError(
+            f"{source.name} has images of {source.channels} bands, and {weights.name} takes "
+            f"{weights.in_channels}. Give images like those it was trained on."
+        )
+    side = pixel_side(len(train_split), weights.image_size, source.channels)
+    asked = [(f"raw pixels, {side}×{side}", pixels(side, source.channels))]
     if weights.architecture is not None:
         asked.append((f"random weights, {weights.architecture}", random_like(weights, seed)))
     asked.append((Path(weights.name).name, weights))
@@ -221,13 +226,13 @@ def needs_labels(source: Source, why: str) -> InputError:
     )
 
 
-def pixel_side(images: int, image_size: int) -> int:
+def pixel_side(images: int, image_size: int, channels: int = 3) -> int:
     """The side at which pixels are compared: 32, or less where images are small or too many.
 
     >>> pixel_side(50_000, 224), pixel_side(50_000, 28), pixel_side(1_281_167, 224)
     (32, 28, 8)
     """
     side = min(32, image_size)
-    while side > 2 and images * 3 * side * side * 4 > PIXEL_BYTES:
+    while side > 2 and images * channels * side * side * 4 > PIXEL_BYTES:
         side //= 2
     return side

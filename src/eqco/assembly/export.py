@@ -74,7 +74,11 @@ def export_weights(
         "torchvision": lambda: write_torchvision(weights, out),
         "timm": lambda: write_timm(weights, out),
         "onnx": lambda: write_onnx(
-            weights.backbone, out, image_size=weights.image_size, words=words_of(weights)
+            weights.backbone,
+            out,
+            image_size=weights.image_size,
+            in_channels=weights.in_channels,
+            words=words_of(weights),
         ),
         "safetensors": lambda: write_safetensors(weights, out),
         "moco": lambda: write_moco(weights, out, epoch),
@@ -107,12 +111,13 @@ def write_timm(weights: Weights, out: Path) -> tuple[str, ...]:
     name = architecture.name.removeprefix(TIMM)
     with atomic_write(out) as partial:
         save(state_with_words(weights), partial)
-        model = Architecture(TIMM + name).build()
+        model = Architecture(TIMM + name, in_channels=architecture.in_channels).build()
         model.load_state_dict(torch.load(partial, weights_only=True))
         refuse_other_features(model, weights)
+    bands = f", in_chans={architecture.in_channels}" * (architecture.in_channels != 3)
     return (
         "import timm",
-        f'model = timm.create_model("{name}", num_classes=0, checkpoint_path="{out.name}")',
+        f'model = timm.create_model("{name}", num_classes=0{bands}, checkpoint_path="{out.name}")',
     )
 
 
@@ -180,7 +185,8 @@ def torchvision_name(weights: Weights, to: Format) -> str:
 
     architecture = weights.architecture
     name = "" if architecture is None else architecture.name.removeprefix(TIMM)
-    plain = architecture is not None and (architecture.width, architecture.stem) == (1, "imagenet")
+    own = architecture and (architecture.width, architecture.stem, architecture.in_channels)
+    plain = own == (1, "imagenet", 3)
     if not plain or name not in (*RESNETS, *list_models(module=resnet)):
         raise InputError(
             f"--to {to} needs one of torchvision's ResNets, and {called(weights)} is none of them. "
@@ -214,7 +220,8 @@ def called(weights: Weights) -> str:
 def refuse_other_features(model: nn.Module, weights: Weights) -> None:
     """The file must give, where it is loaded, the features it gives here."""
     size = weights.image_size
-    images = torch.randn(2, 3, size, size, generator=torch.Generator().manual_seed(0))
+    shape = (2, weights.in_channels, size, size)
+    images = torch.randn(shape, generator=torch.Generator().manual_seed(0))
     theirs, ours = model.eval()(images), weights.backbone(images)
     if not torch.allclose(theirs, ours, rtol=1e-4, atol=1e-5 * float(ours.abs().max())):
         raise InputError(
@@ -256,6 +263,8 @@ def words_of(weights: Weights) -> dict[str, str]:
         words["backbone"] = weights.architecture.name
         words["width"] = str(weights.architecture.width)
         words["stem"] = weights.architecture.stem
+        if weights.in_channels != 3:
+            words["in_channels"] = str(weights.in_channels)
     if weights.recipe is not None:
         words["recipe"] = json.dumps(recipe_to_dict(weights.recipe), sort_keys=True)
         words["step"] = str(weights.step)

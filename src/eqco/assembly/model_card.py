@@ -43,7 +43,8 @@ def run_facts(weights: Weights, given: Path) -> RunFacts:
 
 def model_card(weights: Weights, facts: RunFacts, *, file: str, usage: Sequence[str]) -> str:
     """A short page in Markdown."""
-    normalised = find_pipeline("mocov2")
+    mean, std = find_pipeline("mocov2").normalisation(weights.in_channels)
+    kind = "RGB images" if weights.in_channels == 3 else f"{weights.in_channels}-band images"
     network = str(weights.architecture) if weights.architecture else type(weights.backbone).__name__
     lines = [
         f"# {file}",
@@ -57,8 +58,8 @@ def model_card(weights: Weights, facts: RunFacts, *, file: str, usage: Sequence[
         *usage,
         "```",
         "",
-        f"Input: RGB images of {size_words(weights)} pixels, in [0, 1], "
-        f"minus {list(normalised.mean)}, divided by {list(normalised.std)}. Use eval mode.",
+        f"Input: {kind} of {size_words(weights)} pixels, in [0, 1], "
+        f"minus {list(mean)}, divided by {list(std)}. Use eval mode.",
         "",
         "## Training",
         "",

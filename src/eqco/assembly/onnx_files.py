@@ -19,14 +19,20 @@ TOLERANCE = 1e-4
 
 
 def write_onnx(
-    backbone: nn.Module, out: Path, *, image_size: int, words: Mapping[str, str]
+    backbone: nn.Module,
+    out: Path,
+    *,
+    image_size: int,
+    in_channels: int = 3,
+    words: Mapping[str, str],
 ) -> tuple[str, ...]:
-    """Write the graph `images` (N, 3, size, size) -> `features` (N, D) for any N.
+    """Write the graph `images` (N, in_channels, size, size) -> `features` (N, D) for any N.
 
     Args:
         backbone: in eval mode.
         out: the file.
         image_size: pixels along each side; part of the graph.
+        in_channels: bands of the images; likewise.
         words: kept as the file's metadata.
 
     Returns:
@@ -38,7 +44,8 @@ def write_onnx(
         import onnxscript  # noqa: F401
     except ModuleNotFoundError as error:
         raise MissingExtraError(error.name or "onnx", "export") from error
-    images = torch.randn(2, 3, image_size, image_size, generator=torch.Generator().manual_seed(0))
+    one = (in_channels, image_size, image_size)
+    images = torch.randn(2, *one, generator=torch.Generator().manual_seed(0))
     with atomic_write(out) as partial:
         with warnings.catch_warnings():  # torch's exporter tells of its own future
             warnings.simplefilter("ignore")
@@ -58,25 +65,26 @@ def write_onnx(
             entry = model.metadata_props.add()
             entry.key, entry.value = key, value
         onnx.save(model, str(partial))
-        refuse_other_features(backbone, partial, image_size)
-    mean, std = find_pipeline("mocov2").mean, find_pipeline("mocov2").std
+        refuse_other_features(backbone, partial, one)
+    mean, std = find_pipeline("mocov2").normalisation(in_channels)
+    kind = "RGB" if in_channels == 3 else f"{in_channels} bands"
     return (
         "import onnxruntime",
         f'session = onnxruntime.InferenceSession("{out.name}")',
-        f"# images: float32 (N, 3, {image_size}, {image_size}), RGB in [0, 1], then normalised:",
+        f"# images: float32 (N, {', '.join(map(str, one))}), {kind} in [0, 1], then normalised:",
         f"# (images - {mean}) / {std}",
         'features = session.run(None, {"images": images})[0]',
     )
 
 
 @torch.no_grad()
-def refuse_other_features(backbone: nn.Module, file: Path, size: int) -> None:
+def refuse_other_features(backbone: nn.Module, file: Path, one: tuple[int, int, int]) -> None:
     """onnxruntime must give the backbone's features, for one image and for several."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
     for count in (1, 3):
-        images = torch.randn(count, 3, size, size, generator=torch.Generator().manual_seed(count))
+        images = torch.randn(count, *one, generator=torch.Generator().manual_seed(count))
         theirs = torch.from_numpy(session.run(None, {"images": images.numpy()})[0])
         ours = backbone(images)
         same = theirs.shape == ours.shape

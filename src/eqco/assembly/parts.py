@@ -50,13 +50,20 @@ HEADS: dict[str, Callable[..., nn.Module]] = {
 }
 
 
-def build_encoder(recipe: Recipe, backbone: nn.Module | None = None) -> Encoder:
-    """Backbone and head with first weights drawn from the recipe's seed."""
+def build_encoder(
+    recipe: Recipe, backbone: nn.Module | None = None, *, in_channels: int = 3
+) -> Encoder:
+    """Backbone and head, for images of that many bands, with weights drawn from the seed."""
     settings = recipe.encoder
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.training.seed)
         if backbone is None:
-            backbone = backbone_named(settings.backbone, width=settings.width, stem=settings.stem)
+            backbone = backbone_named(
+                settings.backbone,
+                width=settings.width,
+                stem=settings.stem,
+                in_channels=in_channels,
+            )
         head = HEADS[settings.head](feature_dim_of(backbone), settings.embedding_dim)
     return Encoder(backbone, head)
 
@@ -131,8 +138,8 @@ def build_parts(
         unreadable_list=unreadable_list,
     )
     check_memory(recipe, loader.steps_per_epoch)
-    encoder = build_encoder(recipe, backbone)
-    check_images_fit(encoder, recipe)
+    encoder = build_encoder(recipe, backbone, in_channels=source.channels)
+    check_images_fit(encoder, recipe, source.channels)
     encoder = with_batch_norm(encoder, recipe, device)
     method = build_method(recipe, encoder).to(device)
     if recipe.training.channels_last:
@@ -198,19 +205,19 @@ def check_processes(recipe: Recipe, count: int) -> None:
         )
 
 
-def check_images_fit(encoder: Encoder, recipe: Recipe) -> None:
-    """Refuse a network that does not take images of this size, before anything is written."""
+def check_images_fit(encoder: Encoder, recipe: Recipe, channels: int) -> None:
+    """Refuse a network that does not take such images, before anything is written."""
     size = recipe.data.image_size
     mode = encoder.training
     try:
         with torch.no_grad():
-            encoder.eval()(torch.zeros(2, 3, size, size))
+            encoder.eval()(torch.zeros(2, channels, size, size))
     except InputError:
         raise
     except (RuntimeError, AssertionError, ValueError) as error:
         raise InputError(
             f"the backbone {recipe.encoder.backbone} does not take images of "
-            f"data.image_size={size}: {error}"
+            f"data.image_size={size} and {channels} bands: {error}"
         ) from error
     encoder.train(mode)
 

@@ -17,9 +17,9 @@ from eqco.assembly.parts import (
     num_negatives,
     scaled_rate,
 )
-from eqco.data import Source, open_source, write_unreadable
+from eqco.data import Source, find_pipeline, open_source, write_unreadable
 from eqco.data.opening import NAMES
-from eqco.encoders import Encoder
+from eqco.encoders import Encoder, in_channels_of
 from eqco.recipes import RECIPES, Recipe, recipe_from_dict, recipe_to_dict
 from eqco.runtime import processes
 from eqco.runtime.checkpoints import read_checkpoint
@@ -47,6 +47,10 @@ class Beginning:
     steps_per_epoch: int
     step: int
     """That training goes on from; 0 in a new run."""
+    channels: int
+    """The bands of every image."""
+    left_out: tuple[str, ...]
+    """Operations of the pipeline that need red, green and blue, where the images have none."""
     chance: float | None
     """The accuracy of always naming the most frequent class; None where nothing is tested."""
 
@@ -62,6 +66,7 @@ def train(
     *,
     out: Path | str,
     unlabelled: bool = False,
+    channels: int | None = None,
     encoder: nn.Module | None = None,
     device: torch.device | str = "cpu",
     timeout: float = 600.0,
@@ -77,6 +82,7 @@ def train(
         data: a name, a folder, a map-style Dataset, or an opened `Source`.
         out: the run directory, which must not hold a run.
         unlabelled: of a folder, take all images without classes.
+        channels: bands of every image; None: as the files are, pictures as colour.
         encoder: a backbone of your own, with `feature_dim`; else the recipe's.
         device: where to train; under torchrun `cuda` is each process's own.
         timeout: seconds that a process waits for the others before it names the missing ones.
@@ -89,7 +95,7 @@ def train(
             f"recipe={recipe!r} is no Recipe. Give eqco.named_recipe({name!r}, 'desk'), or what "
             f"eqco.read_recipe makes of a file."
         )
-    source = opened(data, recipe, unlabelled)
+    source = opened(data, recipe, unlabelled, channels)
     run = RunDirectory(Path(out))
     with processes.joined(device, timeout=timeout) as own:
         listed = unreadable_list(run)
@@ -140,7 +146,7 @@ def resume(
         raise InputError(
             f"{run.path} was trained on a Dataset given in Python; give the same to resume it."
         )
-    source = opened(data, recipe, began["unlabelled"])
+    source = opened(data, recipe, began["unlabelled"], began.get("channels"))
     with processes.joined(device, timeout=timeout) as own, held(run):
         state = run.load(recipe_to_dict(recipe), checkpoint)
         if processes.is_writer():
@@ -171,6 +177,8 @@ def beginning(recipe: Recipe, source: Source, parts: Parts, step: int) -> Beginn
         learning_rate=scaled_rate(recipe),
         steps_per_epoch=parts.loader.steps_per_epoch,
         step=step,
+        channels=source.channels,
+        left_out=find_pipeline(recipe.data.pipeline).left_out(source.channels),
         chance=chance_level(source),
     )
 
@@ -186,12 +194,14 @@ def unreadable_list(run: RunDirectory) -> Path:
     return run.path / (f"unreadable-{number}.txt" if number else "unreadable.txt")
 
 
-def opened(data: Any, recipe: Recipe, unlabelled: bool) -> Source:
+def opened(data: Any, recipe: Recipe, unlabelled: bool, channels: int | None) -> Source:
     """The source that `data` names, or is."""
     if isinstance(data, Source):
+        if channels not in (None, data.channels):
+            raise InputError(f"channels={channels}, but {data.name} has {data.channels}.")
         return data
     policy = recipe.data.on_unreadable
-    return open_source(data, unlabelled=unlabelled, on_unreadable=policy)
+    return open_source(data, unlabelled=unlabelled, channels=channels, on_unreadable=policy)
 
 
 def finish(
@@ -229,6 +239,8 @@ def environment(
         "source": named,
         "data": source.name,
         "images": len(parts.loader.steps.split),
+        "channels": source.channels,
+        "left_out": parts.loader.steps.pipeline.left_out(source.channels),
         "steps_per_epoch": parts.loader.steps_per_epoch,
         "parameters": sum(p.numel() for p in parts.method.encoder.parameters()),
         "device": str(device),
@@ -257,12 +269,15 @@ def encoder_of(
     if not {"recipe", "method"} <= set(state):
         raise InputError(f"{path} is a checkpoint, but not of a training run; it has no encoder.")
     recipe = recipe_from_dict(state["recipe"])
-    encoder = build_encoder(recipe, backbone)
     weights: dict[str, Tensor] = {
         name.removeprefix("encoder."): value
         for name, value in state["method"].items()
         if name.startswith("encoder.")
     }
+    encoder = build_encoder(recipe, backbone)
+    bands = in_channels_of(encoder, weights)
+    if backbone is None and bands != in_channels_of(encoder):
+        encoder = build_encoder(recipe, in_channels=bands)
     try:
         encoder.load_state_dict(weights)
     except RuntimeError as error:

@@ -18,6 +18,7 @@ from eqco.encoders import (
     architecture_of,
     feature_dim_of,
     fill,
+    in_channels_of,
     state_dict_in,
     unwrap,
 )
@@ -32,7 +33,7 @@ __all__ = ["Weights", "open_weights", "pixels", "random_like"]
 TORCHVISION = "torchvision:"
 # What an exported file tells of itself: the network, and the size of image.
 NETWORK = ("backbone", "width", "stem")
-TOLD = (*NETWORK, "image_size")
+TOLD = (*NETWORK, "in_channels", "image_size")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +45,7 @@ class Weights:
     origin: str
     """run, file, torchvision, random or pixels."""
     backbone: nn.Module
-    """Images (N, 3, H, W) to features (N, feature_dim); in eval mode, nothing wants gradient."""
+    """Images (N, in_channels, H, W) to features (N, feature_dim); in eval mode, frozen."""
     image_size: int
     """The size of image it was trained on, or is best given."""
     size_is_known: bool = True
@@ -66,6 +67,11 @@ class Weights:
         return feature_dim_of(self.backbone)
 
     @property
+    def in_channels(self) -> int:
+        """The bands of the images it takes."""
+        return in_channels_of(self.backbone)
+
+    @property
     def size_note(self) -> str:
         """What a user should read where the size of image is a guess; empty where it is known."""
         if self.size_is_known:
@@ -80,6 +86,7 @@ def open_weights(
     width: int = 1,
     stem: Stem | None = None,
     image_size: int | None = None,
+    in_channels: int = 3,
     seed: int = 0,
 ) -> Weights:
     """The frozen backbone that a path or a name stands for.
@@ -94,17 +101,18 @@ def open_weights(
         stem: of a ResNet that is named; None: imagenet.
         image_size: pixels along each side; None: what it was trained on where that is known, else
             224, or 32 for networks made for small images, and then `size_is_known` is False.
+        in_channels: bands of the images, of `random` and `pixels`; others tell it themselves.
         seed: of `random`.
     """
     name = os.fspath(given)
     named = None
     if isinstance(backbone, str):
-        named = Architecture(backbone, width, stem or "imagenet")
+        named = Architecture(backbone, width, stem or "imagenet", in_channels)
     elif width != 1 or stem is not None:
         raise InputError(f"width={width}, stem={stem} without a backbone by name. Give --backbone.")
     module = backbone if isinstance(backbone, nn.Module) else None
     if name == "pixels":
-        return pixels(32 if image_size is None else image_size)
+        return pixels(32 if image_size is None else image_size, in_channels)
     if name == "random":
         found = random_weights(named, module, seed)
     elif name.startswith(TORCHVISION):
@@ -124,7 +132,7 @@ def refuse_size(weights: Weights) -> None:
     """Refuse images of a size that the network does not take, before any is read."""
     size = weights.image_size
     try:
-        weights.backbone(torch.zeros(1, 3, size, size))
+        weights.backbone(torch.zeros(1, weights.in_channels, size, size))
     except (RuntimeError, AssertionError, ValueError) as error:
         raise InputError(
             f"{weights.name} does not take images of image_size={size} ({error}). "
@@ -137,9 +145,9 @@ def frozen(backbone: nn.Module) -> nn.Module:
     return backbone.eval().requires_grad_(False)
 
 
-def pixels(image_size: int = 32) -> Weights:
+def pixels(image_size: int = 32, in_channels: int = 3) -> Weights:
     """The pixels themselves as features: the reference below every encoder."""
-    backbone = frozen(Pixels(image_size))
+    backbone = frozen(Pixels(image_size, in_channels))
     return Weights(name="pixels", origin="pixels", backbone=backbone, image_size=image_size)
 
 
@@ -212,6 +220,7 @@ def read_weights(path: Path, named: Architecture | None, module: nn.Module | Non
             kept["backbone"],
             whole_number(kept, "width", path),
             stem_told(kept, path),
+            whole_number(kept, "in_channels", path) if "in_channels" in kept else 3,
         )
     found = fitted(state, str(path), named, module)
     if "image_size" not in kept:
@@ -269,8 +278,9 @@ def run_weights(
     """The query encoder's backbone, out of a checkpoint of a run."""
     encoder, recipe = encoder_of(state, path, module)
     settings = recipe.encoder
-    own = Architecture(settings.backbone, settings.width, settings.stem)
-    if named is not None and named != own:
+    bands = in_channels_of(encoder.backbone)
+    own = Architecture(settings.backbone, settings.width, settings.stem, bands)
+    if named is not None and replace(named, in_channels=bands) != own:
         raise InputError(f"{path} was trained with {own}, not {named}. Leave out --backbone.")
     return Weights(
         name=str(path),
@@ -302,6 +312,10 @@ def fitted(
                 f"{file} does not tell which network its weights belong to (it begins with "
                 f"{names}). Name it: --backbone resnet50, light or timm:NAME."
             )
+        backbone = named.build()
+    bands = in_channels_of(backbone, unwrapped.weights)
+    if named is not None and named.in_channels != bands:  # nobody names them, the weights tell
+        named = replace(named, in_channels=bands)
         backbone = named.build()
     called = str(named) if named is not None else type(backbone).__name__
     told = architecture_of(unwrapped.weights)

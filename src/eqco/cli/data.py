@@ -21,6 +21,7 @@ def run(
     *,
     check: Literal["header", "decode"] = "decode",
     unlabelled: bool = False,
+    channels: int | None = None,
     split_seed: int = 0,
     memory_gib: float = 2.0,
     root: Path = DEFAULT_ROOT,
@@ -37,6 +38,9 @@ def run(
         source: a folder of images, or a data set by name.
         check: decode every image, or read the headers alone (fast; misses damage further in).
         unlabelled: take all images of a folder without classes.
+        channels: bands of every image. By default pictures (8-bit, grey or colour) are colour; npy
+            of (height, width) or (height, width, bands), 16-bit grey and TIFFs of bands are taken
+            as they are. 1 keeps grey pictures grey; 3 makes all pictures colour.
         split_seed: decides train, val and test where a folder has classes alone.
         memory_gib: images of one size are kept decoded in memory up to this size.
         root: where data sets by name are downloaded to.
@@ -55,6 +59,7 @@ def run(
         source,
         root=root,
         unlabelled=unlabelled,
+        channels=channels,
         split_seed=split_seed,
         memory_gib=memory_gib,
         check=check,
@@ -83,6 +88,8 @@ def describe(console: Console, source: Source) -> None:
     if source.classes:
         names = ", ".join(source.classes[:12]) + (" …" if len(source.classes) > 12 else "")
         console.print(f"classes: {names}", markup=False)
+    layout = next(iter(source.splits.values())).images.layout
+    console.print(f"every image: {layout}", markup=False)
     if source.sizes:
         common = sorted(source.sizes.items(), key=lambda item: -item[1])
         shown = ", ".join(f"{width} x {height} ({n:,})" for (height, width), n in common[:5])

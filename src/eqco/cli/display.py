@@ -36,6 +36,8 @@ def heading(about: Beginning, place: str) -> list[str]:
         f"{about.data}: {images_of(about)}; {network}; to {place}",
         f"{', '.join(numbers)}; {length}",
     ]
+    if about.channels != 3:
+        lines.append(bands_of(about))
     if 0 < about.step < total:
         lines.append(f"going on from step {about.step}")
     if about.step == 0 and total < FEW_STEPS:
@@ -50,6 +52,13 @@ def images_of(about: Beginning) -> str:
     """The images trained on, and those that are set aside for tests."""
     others = " and ".join(f"{count:,} as {name}" for name, count in about.set_aside.items())
     return f"{about.images:,} images" + (f" (not trained on: {others})" if others else "")
+
+
+def bands_of(about: Beginning) -> str:
+    """What is otherwise with images that are not of three channels."""
+    names = ", ".join(about.left_out)
+    without = f"; left out, since they need three colour channels: {names}" if names else ""
+    return f"{about.channels} band{'s' * (about.channels > 1)} in each image{without}"
 
 
 def counted(steps: int) -> str:

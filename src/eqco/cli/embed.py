@@ -33,6 +33,7 @@ def run(
     width: int = 1,
     stem: Stem | None = None,
     image_size: int | None = None,
+    channels: int = 3,
     batch_size: int = 256,
     workers: int = 0,
     device: str = "cuda" if torch.cuda.is_available() else "cpu",
@@ -57,6 +58,7 @@ def run(
         width: of a ResNet that is named.
         stem: of a ResNet that is named.
         image_size: pixels along each side; by default what the network was trained on.
+        channels: bands of the images, of random and pixels; all other weights tell it themselves.
         batch_size: images at a time.
         workers: processes that decode images.
         device: where to compute.
@@ -75,10 +77,17 @@ def run(
         )
     check_device(device)
     refuse_unwritable(out)
-    opened = open_weights(weights, backbone=backbone, width=width, stem=stem, image_size=image_size)
+    opened = open_weights(
+        weights,
+        backbone=backbone,
+        width=width,
+        stem=stem,
+        image_size=image_size,
+        in_channels=channels,
+    )
     if opened.size_note:
         print(opened.size_note, file=sys.stderr)
-    albums = open_album(images, root=root)
+    albums = open_album(images, root=root, channels=opened.in_channels)
     how = Embedding(
         backbone=opened.backbone,
         size=opened.image_size,

@@ -41,6 +41,7 @@ def run(
     width: int = 1,
     stem: Literal["imagenet", "small"] | None = None,
     image_size: int | None = None,
+    channels: int = 3,
     test: str | None = None,
     seed: int = 0,
     device: str = "cpu",
@@ -73,6 +74,7 @@ def run(
         width: of that ResNet.
         stem: of that ResNet.
         image_size: pixels along each side; by default what the encoder was trained on.
+        channels: bands of the images, of random and pixels; all other weights tell it themselves.
         test: the split to test on; by default test, or val where there is none.
         seed: of random weights, the probe's held-out part and linear training.
         device: where to compute: cpu, cuda, mps.
@@ -108,13 +110,25 @@ def run(
         learning_rate=published.learning_rate if learning_rate is None else learning_rate,
     )
     opened = open_weights(
-        weights, backbone=backbone, width=width, stem=stem, image_size=image_size, seed=seed
+        weights,
+        backbone=backbone,
+        width=width,
+        stem=stem,
+        image_size=image_size,
+        in_channels=channels,
+        seed=seed,
     )
     if opened.size_note:
         print(opened.size_note, file=sys.stderr)
     # what is damaged must be gone before features are made, which know images by their number
     check: Check = "decode" if on_unreadable == "skip" else "header"
-    data = open_source(source, root=root, check=check, on_unreadable=on_unreadable)
+    data = open_source(
+        source,
+        root=root,
+        channels=opened.in_channels,
+        check=check,
+        on_unreadable=on_unreadable,
+    )
 
     settings = {"seed": seed, "image_size": opened.image_size, "unreadable": len(data.unreadable)}
     settings |= asdict(linear) if protocol == "linear" else {}

@@ -41,6 +41,9 @@ class Options(Recipe):
     embedded photos, or with --resume what the run was started with."""
     unlabelled: bool = False
     """Of a folder, take all images without classes."""
+    channels: int | None = None
+    """Bands of every image. By default pictures are colour; npy (height, width, bands), 16-bit grey
+    and TIFFs of bands are taken as they are. 1 keeps grey pictures grey; 3 makes all colour."""
     recipe: str = "simo"
     """simo, mocov1, mocov2, simclr, or a JSON file such as a run's recipe.json."""
     profile: str = "desk"
@@ -165,6 +168,7 @@ def run(options: Options) -> None:
                 options.source or "groceries",
                 out=place,
                 unlabelled=options.unlabelled,
+                channels=options.channels,
                 device=options.device,
                 timeout=options.timeout,
                 announce=announce,

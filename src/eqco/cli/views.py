@@ -24,6 +24,7 @@ def run(
     views: int = 8,
     seed: int = 0,
     unlabelled: bool = False,
+    channels: int | None = None,
     on_unreadable: Literal["error", "skip"] = "error",
     root: Path = DEFAULT_ROOT,
     out: Path = Path("views.png"),
@@ -40,6 +41,8 @@ def run(
         views: how many views of each.
         seed: of the choice and the views.
         unlabelled: take all images of a folder without classes.
+        channels: bands of every image (see `eqco data --help`); of more than three, the first three
+            are shown as red, green and blue.
         on_unreadable: stop at an image that cannot be read, or leave it out.
         root: where data sets by name are downloaded to.
         out: file for the picture.
@@ -56,7 +59,12 @@ def run(
     if views < 1:
         raise InputError(f"views={views}; draw at least 1.")
     opened = open_source(
-        source, root=root, unlabelled=unlabelled, check="none", on_unreadable=on_unreadable
+        source,
+        root=root,
+        unlabelled=unlabelled,
+        channels=channels,
+        check="none",
+        on_unreadable=on_unreadable,
     )
     found = opened[split]
     side = size
@@ -75,4 +83,11 @@ def run(
     )
     out.parent.mkdir(parents=True, exist_ok=True)
     picture.save(out)
-    Console().print(f"written: {out}", markup=False)
+    console = Console()
+    if left_out := chosen.left_out(opened.channels):
+        names = ", ".join(left_out)
+        console.print(
+            f"{opened.channels} bands; left out, since they need three colour channels: {names}",
+            markup=False,
+        )
+    console.print(f"written: {out}", markup=False)

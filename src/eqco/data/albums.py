@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from eqco.data.decoding import find_layout
 from eqco.data.folders import files_below, list_splits, require_images
 from eqco.data.images import FileImages, Images
 from eqco.data.opening import DEFAULT_ROOT, NAMES, open_source
@@ -29,14 +30,14 @@ class Album:
         return len(self.images)
 
 
-def open_album(data: str, *, root: Path = DEFAULT_ROOT) -> list[Album]:
+def open_album(data: str, *, root: Path = DEFAULT_ROOT, channels: int | None = None) -> list[Album]:
     """The images of a folder, whatever its layout, or of a data set by name: one album per split.
 
-    A folder is one album, of all image files in it and below.
+    A folder is one album, of all image files in it and below. `channels` as in `open_source`.
     """
     if data not in NAMES:
-        return [folder_album(Path(data).expanduser())]
-    source = open_source(data, root=root)
+        return [folder_album(Path(data).expanduser(), channels)]
+    source = open_source(data, root=root, channels=channels)
     return [
         Album(
             split.images,
@@ -48,7 +49,7 @@ def open_album(data: str, *, root: Path = DEFAULT_ROOT) -> list[Album]:
     ]
 
 
-def folder_album(folder: Path) -> Album:
+def folder_album(folder: Path, channels: int | None = None) -> Album:
     """All image files below a folder, sorted; labelled where its subfolders are classes."""
     if not folder.is_dir():
         raise InputError(
@@ -58,16 +59,17 @@ def folder_album(folder: Path) -> Album:
     paths = files_below(folder, [])
     require_images(paths, folder)
     names = tuple(Path(path).relative_to(folder).as_posix() for path in paths)
+    images = FileImages(paths, find_layout(paths, channels))
     try:
         listings = list_splits(folder, False, [])
     except InputError as error:  # a layout that is no data set is an album all the same
-        return Album(FileImages(paths), names, None, note=str(error))
+        return Album(images, names, None, note=str(error))
     known = {path: label for one in listings for path, label in zip_labels(one.paths, one.labels)}
     if not known:
-        return Album(FileImages(paths), names, None)
+        return Album(images, names, None)
     labels = torch.tensor([known.get(path, -1) for path in paths])
     classes = next(one.classes for one in listings if one.classes)
-    return Album(FileImages(paths), names, labels, classes)
+    return Album(images, names, labels, classes)
 
 
 def zip_labels(paths: Sequence[str], labels: Sequence[int] | None) -> list[tuple[str, int]]:

@@ -8,7 +8,15 @@ import torch
 from torch import Tensor
 
 from eqco.data.blur import gaussian_blur_, gaussian_taps, needed_radius
-from eqco.data.colour import grayscale_, hue_offsets, hue_round, jitter_, jitter_columns
+from eqco.data.colour import (
+    grayscale_,
+    hue_offsets,
+    hue_round,
+    jitter_,
+    jitter_bands_,
+    jitter_columns,
+    without_colours,
+)
 from eqco.data.parameters import Parameters, crop_boxes
 from eqco.data.pipelines import Pipeline, blur_radius
 from eqco.data.resize import centre_crop, resized_crop, resized_crop_in_turn
@@ -25,7 +33,8 @@ NO_HUE = 4  # the round of images without jitter
 class Augment:
     """One view of each image, as the drawn parameters say: a function, without state.
 
-    Computes in float32 whatever comes in and goes out, also under autocast.
+    Computes in float32 whatever comes in and goes out, also under autocast. Images may have any
+    number of bands: `Pipeline.left_out` says which operations apply to three alone.
     """
 
     def __init__(self, pipeline: Pipeline, size: int, dtype: torch.dtype = torch.float32):
@@ -39,11 +48,11 @@ class Augment:
         """Crop, colours, blur, flip, normalisation.
 
         Args:
-            images: uint8, or float in [0, 1]; (N, 3, H, W).
+            images: uint8, or float in [0, 1]; (N, C, H, W).
             parameters: the draws of these images.
 
         Returns:
-            (N, 3, size, size) in `dtype`, on the images' device.
+            (N, C, size, size) in `dtype`, on the images' device.
         """
         return self._in_chunks(images, parameters, cropped=False)
 
@@ -51,7 +60,7 @@ class Augment:
         """Flip, colours, blur and normalisation of images that were cropped elsewhere.
 
         Args:
-            crops: uint8, or float in [0, 1]; (N, 3, size, size).
+            crops: uint8, or float in [0, 1]; (N, C, size, size).
             parameters: the draws of these images.
         """
         if crops.shape[2:] != (self.size, self.size):
@@ -63,14 +72,15 @@ class Augment:
         if len(images) != len(parameters):
             raise InputError(f"{len(images)} images, but parameters for {len(parameters)}.")
         device = images.device
-        shape = (len(images), 3, self.size, self.size)
+        channels = images.shape[1]
+        shape = (len(images), channels, self.size, self.size)
         views = torch.empty(shape, dtype=self.dtype, device=device)
-        chunk = self._chunk(len(images)) if device.type == "cpu" else max(1, len(images))
-        plan = Plan.of(parameters, self.pipeline, self.size, chunk, device)
+        on_cpu = device.type == "cpu"
+        chunk = self._chunk(len(images), channels) if on_cpu else max(1, len(images))
+        plan = Plan.of(parameters, self.pipeline, self.size, channels, chunk, device)
         height, width = images.shape[2:]
         boxes = crop_boxes(parameters, height, width, self.pipeline.crop_aspect)
-        in_turn = images.dtype == torch.uint8 and device.type == "cpu" and self.size >= CPU_LARGE
-        if in_turn and not cropped:
+        if on_cpu and self.size >= CPU_LARGE and not cropped:
             images, cropped = resized_crop_in_turn(images, boxes, self.size), True
         boxes = boxes[plan.order].to(device)
         with torch.autocast(device.type, enabled=False):
@@ -89,22 +99,26 @@ class Augment:
                 torch.index_select(part.to(self.dtype), 0, plan.back[rows], out=views[rows])
         return views
 
-    def _chunk(self, count: int) -> int:
+    def _chunk(self, count: int, channels: int) -> int:
         """Images worked on at once by a CPU: about CPU_CHUNK of memory, all chunks alike."""
-        most = max(3, CPU_CHUNK // (3 * self.size**2))
+        most = max(3, CPU_CHUNK // (channels * self.size**2))
         return max(1, math.ceil(count / max(1, round(count / most))))
 
     def _colours_(self, views: Tensor, plan: "Plan", rows: slice) -> None:
         rounds = plan.rounds[rows]
+        jittered = slice(rows.start, rows.stop - rounds.count(NO_HUE))
+        count = jittered.stop - jittered.start
+        columns = plan.columns[:, :, jittered]
+        if views.shape[1] != 3:
+            if count:
+                jitter_bands_(views[:count], columns)
+            return
         asked = [place for place, gray in enumerate(plan.gray[rows]) if gray]
         gray = torch.tensor(asked, dtype=torch.long)
         gray = gray.to(views.device)
         if self.pipeline.grayscale_first:
             grayscale_(views, gray)
-        jittered = slice(rows.start, rows.stop - rounds.count(NO_HUE))
-        count = jittered.stop - jittered.start
         if count:
-            columns = plan.columns[:, :, jittered]
             jitter_(views[:count], rounds[:count], columns, plan.offsets[jittered])
         if not self.pipeline.grayscale_first:
             grayscale_(views, gray)
@@ -136,23 +150,30 @@ class Plan:
     rounds: list[int]
     gray: list[bool]
     sigma: list[float]  # 0 for images that are not blurred
-    columns: Tensor  # (3, 4, N, 1, 1, 1)
+    columns: Tensor  # (3, 4, N, 1, 1, 1); (3, 2, …) without colours
     offsets: Tensor  # (N, 3, 1, 1)
     taps: Tensor  # (N, radius + 1)
-    mean: Tensor  # (3, 1, 1)
-    std: Tensor  # (3, 1, 1)
+    mean: Tensor  # (C, 1, 1)
+    std: Tensor  # (C, 1, 1)
 
     @staticmethod
     def of(
-        parameters: Parameters, pipeline: Pipeline, size: int, chunk: int, device: torch.device
+        parameters: Parameters,
+        pipeline: Pipeline,
+        size: int,
+        channels: int,
+        chunk: int,
+        device: torch.device,
     ) -> "Plan":
         """The plan of these parameters for chunks of that many images."""
+        mean, std = pipeline.normalisation(channels)
         numbers = torch.arange(len(parameters))
         rounds = torch.where(parameters.jittered, hue_round(parameters.order), NO_HUE)
         inside = 2 * rounds + (parameters.blurred ^ (rounds % 2 == 1))
         order = (numbers // chunk * 16 + inside).argsort()
         sigma = parameters.sigma * parameters.blurred
         parameters = parameters[order]
+        turns = parameters.order if channels == 3 else without_colours(parameters.order)
         return Plan(
             order=order,
             place=(order % chunk).to(device),
@@ -161,11 +182,11 @@ class Plan:
             rounds=rounds[order].tolist(),
             gray=parameters.gray.tolist(),
             sigma=sigma[order].tolist(),
-            columns=jitter_columns(parameters.order, parameters.factors).to(device),
+            columns=jitter_columns(turns, parameters.factors).to(device),
             offsets=hue_offsets(parameters.factors[:, 3]).to(device),
             taps=gaussian_taps(parameters.sigma, blur_radius(size)).to(device),
-            mean=torch.tensor(pipeline.mean, device=device)[:, None, None],
-            std=torch.tensor(pipeline.std, device=device)[:, None, None],
+            mean=torch.tensor(mean, device=device)[:, None, None],
+            std=torch.tensor(std, device=device)[:, None, None],
         )
 
 
@@ -183,13 +204,15 @@ def evaluation_view(
     """Resize, centre crop, normalisation: what a frozen encoder is tested on.
 
     Args:
-        images: uint8, or float in [0, 1]; (N, 3, H, W).
+        images: uint8, or float in [0, 1]; (N, C, H, W).
         size: side of the view; see `resized_sides` for what is cut off.
         pipeline: whose normalisation to use.
         dtype: of the result.
     """
-    mean = torch.tensor(pipeline.mean, device=images.device)[:, None, None]
-    std = torch.tensor(pipeline.std, device=images.device)[:, None, None]
+    mean, std = (
+        torch.tensor(each, device=images.device)[:, None, None]
+        for each in pipeline.normalisation(images.shape[1])
+    )
     with torch.autocast(images.device.type, enabled=False):
         pixels = as_float(images)
         if pixels.shape[2:] != (size, size):

@@ -18,11 +18,14 @@ __all__ = [
     "hue_round",
     "hue_shift",
     "jitter_",
+    "jitter_bands_",
     "jitter_columns",
     "luma",
+    "without_colours",
 ]
 
-HUE = 3  # its column in the factors; 0, 1, 2 are brightness, contrast, saturation
+# columns in the factors; 0 and 1 are brightness and contrast
+SATURATION, HUE = 2, 3
 
 
 def luma(images: Tensor) -> Tensor:
@@ -106,14 +109,39 @@ def hue_round(order: Tensor) -> Tensor:
 
 
 def jitter_columns(order: Tensor, factors: Tensor) -> Tensor:
-    """The arguments of `blend_` in each round, (3, 4, N, 1, 1, 1): factor, contrast, saturation.
+    """The arguments of `blend_` in each round, (3, R, N, 1, 1, 1): factor, contrast, saturation.
 
     Args:
-        order: the operation of each round, (N, 4).
+        order: the operation of each of R rounds, (N, R).
         factors: brightness, contrast, saturation, hue, (N, 4).
     """
     columns = torch.stack([factors.gather(1, order), order == 1, order == 2])
     return columns.transpose(1, 2)[..., None, None, None]
+
+
+def without_colours(order: Tensor) -> Tensor:
+    """The order of brightness and contrast alone, (N, 2), out of all four, (N, 4).
+
+    >>> without_colours(torch.tensor([[3, 1, 2, 0], [0, 3, 1, 2]]))
+    tensor([[1, 0],
+            [0, 1]])
+    """
+    return order[order < SATURATION].view(-1, 2)
+
+
+def jitter_bands_(images: Tensor, columns: Tensor) -> None:
+    """In place: brightness and contrast of any number of bands, in an order of each image's own.
+
+    Contrast is taken about each band's own mean: bands of different sensors may differ widely, and
+    a mean over all would drive the dark ones out of the range. One band: as torchvision does grey.
+
+    Args:
+        images: (N, C, H, W).
+        columns: of `jitter_columns` with the order `without_colours`, on the images' device.
+    """
+    for factor, contrast, _ in columns.unbind(1):
+        base = images.mean((2, 3), keepdim=True).mul_(contrast)
+        torch.lerp(base, images, factor, out=images).clamp_(0, 1)
 
 
 def jitter_(images: Tensor, rounds: Sequence[int], columns: Tensor, offsets: Tensor) -> None:

@@ -9,6 +9,7 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from eqco.data.bands import Bands
 from eqco.data.decoding import MAX_PIXELS, UnreadableImageError
 from eqco.data.images import Images
 from eqco.data.parameters import fit_boxes
@@ -22,7 +23,7 @@ __all__ = ["CentreCrops", "Cropped", "RandomCrops", "collate"]
 class Cropped:
     """One image, cut: or, if it could not be read, what was wrong and which was taken instead."""
 
-    crops: Tensor  # (V, size, size, 3) uint8, one per view; empty if there is none
+    crops: Tensor  # (V, size, size, C) uint8 or float32, one per view; empty if there is none
     number: int  # of the image that was used
     unreadable: tuple[UnreadableImageError, ...]
 
@@ -52,8 +53,8 @@ class RandomCrops(Dataset):
             return Cropped(crops, place, tuple(unreadable))
         return Cropped(torch.empty(0), number, tuple(unreadable))
 
-    def cut(self, image: Image.Image, box: Sequence[int]) -> Tensor:
-        """(size, size, 3), flip and colours left for the training device."""
+    def cut(self, image: Image.Image | Bands, box: Sequence[int]) -> Tensor:
+        """(size, size, C), flip and colours left for the training device."""
         top, left, height, width = box
         # crop first: Pillow's own box would let pixels from outside the crop into its border
         part = image.crop((left, top, left + width, top + height))
@@ -95,13 +96,13 @@ def named(error: InputError, name: str) -> UnreadableImageError:
     )
 
 
-def as_tensor(image: Image.Image) -> Tensor:
-    """Pixels of an RGB image, (H, W, 3)."""
+def as_tensor(image: Image.Image | Bands) -> Tensor:
+    """Pixels, (H, W, C)."""
     return torch.from_numpy(np.array(image))
 
 
 def collate(items: Sequence[Cropped]) -> tuple[Tensor, Tensor, tuple[UnreadableImageError, ...]]:
-    """Crops (V, n, 3, size, size) and numbers (n,) of those that could be read, and all errors."""
+    """Crops (V, n, C, size, size) and numbers (n,) of those that could be read, and all errors."""
     read = [item for item in items if len(item.crops)]
     errors = tuple(error for item in items for error in item.unreadable)
     if not read:

@@ -8,7 +8,7 @@ from typing import Literal
 
 import torch
 
-from eqco.data.decoding import EXTENSIONS, UnreadableImageError
+from eqco.data.decoding import EXTENSIONS, UnreadableImageError, find_layout
 from eqco.data.images import FileImages, Images, MemoryImages
 from eqco.data.scanning import Check, scan
 from eqco.data.sources import Source, Split, divide
@@ -44,6 +44,7 @@ def open_folder(
     folder: Path,
     *,
     unlabelled: bool = False,
+    channels: int | None = None,
     val_fraction: float = 0.1,
     test_fraction: float = 0.1,
     split_seed: int = 0,
@@ -61,6 +62,7 @@ def open_folder(
     Args:
         folder: where the images are.
         unlabelled: take all images below as one split without classes.
+        channels: bands of every image; by default what the first file tells (see `find_layout`).
         val_fraction: share of each class for val, if there are no folders for splits.
         test_fraction: share of each class for test, likewise.
         split_seed: decides which.
@@ -75,17 +77,21 @@ def open_folder(
         raise InputError(f"{folder} is a file; give the folder that holds the images.")
     ignored: list[str] = []
     listings = list_splits(folder, unlabelled, ignored)
+    layout = find_layout((path for listing in listings for path in listing.paths), channels)
     splits: dict[str, Split] = {}
     sizes: dict[tuple[int, int], int] = {}
     unreadable: list[UnreadableImageError] = []
     for listing in listings:
-        images: Images = FileImages(listing.paths)
+        images: Images = FileImages(listing.paths, layout)
         title = f"reading {len(listing.paths)} images of {listing.name}"
         found = scan(images, check=check, memory_gib=memory_gib, workers=workers, title=title)
         if found.unreadable and on_unreadable == "error":
             raise several(found.unreadable, folder)
         if not found.readable:
-            raise InputError(f"none of the {len(images)} images of {folder} can be read.")
+            raise InputError(
+                f"none of the {len(images)} images of {folder} can be read; "
+                f"of the first: {found.unreadable[0].reason}."
+            )
         unreadable += found.unreadable
         for size, count in found.sizes.items():
             sizes[size] = sizes.get(size, 0) + count

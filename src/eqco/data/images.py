@@ -10,21 +10,39 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from eqco.data.decoding import UnreadableImageError, decode, to_rgb
+from eqco.data.bands import COLOUR, Bands, Layout, Refusal, array_layout, from_array
+from eqco.data.decoding import (
+    UnreadableImageError,
+    from_pillow,
+    natural_layout,
+    pillow_header,
+    read_image,
+    require_layout,
+)
 from eqco.runtime.errors import InputError
 
 __all__ = ["DatasetImages", "FileImages", "Images", "MemoryImages"]
 
 
 class Images(ABC):
-    """A numbered collection of images."""
+    """A numbered collection of images, all of one layout."""
+
+    layout: Layout
+
+    @property
+    def channels(self) -> int:
+        """The bands that every image has: 3 of colour."""
+        return self.layout.channels
 
     @abstractmethod
     def __len__(self) -> int: ...
 
     @abstractmethod
-    def read(self, number: int) -> Image.Image:
-        """The image as RGB; `UnreadableImageError` names it if it cannot be had."""
+    def read(self, number: int) -> Image.Image | Bands:
+        """The image: RGB where there are 3 bands of 8 bits, else its bands.
+
+        `UnreadableImageError` names it if it cannot be had.
+        """
 
     @abstractmethod
     def name(self, number: int) -> str:
@@ -37,23 +55,31 @@ class Images(ABC):
 
 @final
 class MemoryImages(Images):
-    """Decoded images of one size: `pixels` is uint8, (n, 3, H, W)."""
+    """Decoded images of one size: `pixels` is uint8, or float32 in [0, 1]; (n, C, H, W)."""
 
     def __init__(self, pixels: Tensor, label: str = "image"):
-        if pixels.dtype != torch.uint8 or pixels.dim() != 4 or pixels.shape[1] != 3:
+        if pixels.dtype not in (torch.uint8, torch.float32) or pixels.dim() != 4:
             raise InputError(
-                f"pixels of type {pixels.dtype} and shape {tuple(pixels.shape)}; "
-                f"they must be uint8 of shape (n, 3, height, width)."
+                f"pixels of type {pixels.dtype} and shape {tuple(pixels.shape)}; they must be "
+                f"uint8, or float32 in [0, 1], of shape (n, channels, height, width)."
             )
+        if pixels.is_floating_point() and len(pixels):
+            low, high = (float(each) for each in pixels.aminmax())
+            if not (low >= 0 and high <= 1):  # also where one is not a number
+                raise InputError(
+                    f"pixels from {low:g} to {high:g}; floating point must lie in [0, 1]. Scale "
+                    f"them, or give uint8."
+                )
+        self.layout = Layout(pixels.shape[1], deep=pixels.is_floating_point())
         self.pixels = pixels
         self.label = label
 
     def __len__(self) -> int:
         return len(self.pixels)
 
-    def read(self, number: int) -> Image.Image:
-        """The image as RGB."""
-        return Image.fromarray(self.pixels[number].permute(1, 2, 0).contiguous().numpy())
+    def read(self, number: int) -> Image.Image | Bands:
+        """A copy of the image."""
+        return from_array(self.pixels[number].permute(1, 2, 0).numpy())
 
     def name(self, number: int) -> str:
         """Its number."""
@@ -68,16 +94,17 @@ class MemoryImages(Images):
 class FileImages(Images):
     """Image files, decoded when they are asked for."""
 
-    def __init__(self, paths: Sequence[str]):
+    def __init__(self, paths: Sequence[str], layout: Layout = COLOUR):
         # one array of bytes: small, and shared by workers without a copy
         self.paths = np.array([os.fsencode(path) for path in paths])
+        self.layout = layout
 
     def __len__(self) -> int:
         return len(self.paths)
 
-    def read(self, number: int) -> Image.Image:
+    def read(self, number: int) -> Image.Image | Bands:
         """Decode the file."""
-        return decode(self.name(number))
+        return read_image(self.name(number), self.layout)
 
     def name(self, number: int) -> str:
         """The path."""
@@ -85,31 +112,76 @@ class FileImages(Images):
 
     def subset(self, numbers: Sequence[int]) -> "FileImages":
         """Those files."""
-        return FileImages([self.name(number) for number in numbers])
+        return FileImages([self.name(number) for number in numbers], self.layout)
 
 
 @final
 class DatasetImages(Images):
     """A map-style Dataset: items are images, or tuples that begin with one.
 
-    An image is a PIL image, or uint8 of shape (C, H, W) as a tensor or (H, W, C) as an array. The
-    Dataset must not transform: cropping and colours are this library's work.
+    An image is a PIL image, or pixels of shape (C, H, W) as a tensor or (H, W, C) as an array:
+    uint8, uint16, or floating point in [0, 1]. The Dataset must not transform: cropping and colours
+    are this library's work.
+
+    The first readable item tells the layout of all, as `find_layout` says of files; arrays and
+    tensors are taken as they are.
     """
 
-    def __init__(self, dataset: Any, numbers: Sequence[int] | None = None):
+    def __init__(
+        self,
+        dataset: Any,
+        numbers: Sequence[int] | None = None,
+        *,
+        channels: int | None = None,
+        layout: Layout | None = None,
+    ):
         self.dataset = dataset
         self.numbers = list(range(len(dataset))) if numbers is None else list(numbers)
+        self.layout = self.first_layout(channels) if layout is None else layout
 
     def __len__(self) -> int:
         return len(self.numbers)
 
-    def read(self, number: int) -> Image.Image:
+    def read(self, number: int) -> Image.Image | Bands:
         """Take the item out of the Dataset."""
+        value, name = self.value(number), self.name(number)
+        try:
+            if isinstance(value, Image.Image):
+                require_layout(pillow_header(value), self.layout)
+                return from_pillow(value, self.layout)
+            array = as_array(value)
+            if array_layout(array) != self.layout:
+                raise Refusal(f"it has {array_layout(array)}, and its set has {self.layout}")
+            return from_array(array)
+        except Refusal as error:
+            raise unusable(value, name, error) from error
+
+    def value(self, number: int) -> Any:
+        """The image of an item, as the Dataset gives it."""
         try:
             item = self.dataset[self.numbers[number]]
         except Exception as error:
             raise UnreadableImageError(self.name(number), repr(error)) from error
-        return as_image(item[0] if isinstance(item, (tuple, list)) else item, self.name(number))
+        return item[0] if isinstance(item, (tuple, list)) else item
+
+    def first_layout(self, channels: int | None) -> Layout:
+        """The layout of the first item that can be had."""
+        for number in range(len(self)):
+            try:
+                value = self.value(number)
+            except UnreadableImageError:
+                continue
+            name = self.name(number)
+            try:
+                if isinstance(value, Image.Image):
+                    return natural_layout(pillow_header(value), channels, name)
+                layout = array_layout(as_array(value))
+            except Refusal as error:
+                raise unusable(value, name, error) from error
+            if channels not in (None, layout.channels):
+                raise InputError(f"channels={channels}, but {name} has {layout}; leave it out.")
+            return layout
+        return COLOUR if channels is None else Layout(channels)
 
     def name(self, number: int) -> str:
         """Its number in the Dataset."""
@@ -117,20 +189,23 @@ class DatasetImages(Images):
 
     def subset(self, numbers: Sequence[int]) -> "DatasetImages":
         """Those items."""
-        return DatasetImages(self.dataset, [self.numbers[int(number)] for number in numbers])
+        chosen = [self.numbers[int(number)] for number in numbers]
+        return DatasetImages(self.dataset, chosen, layout=self.layout)
 
 
-def as_image(value: Any, name: str) -> Image.Image:
-    """A PIL image of what a Dataset returned."""
-    if isinstance(value, Image.Image):
-        return to_rgb(value)
-    array = value.permute(1, 2, 0).numpy() if isinstance(value, Tensor) else np.asarray(value)
-    if array.dtype != np.uint8 or array.ndim not in (2, 3):
-        raise InputError(
-            f"{name} is {type(value).__name__} of type {array.dtype} and shape "
-            f"{tuple(value.shape) if hasattr(value, 'shape') else array.shape}; return a PIL image "
-            f"or uint8 pixels, without transforms."
-        )
-    if array.ndim == 3 and array.shape[2] == 1:
-        array = array[:, :, 0]
-    return to_rgb(Image.fromarray(np.ascontiguousarray(array)))
+def as_array(value: Any) -> np.ndarray:
+    """Pixels (H, W) or (H, W, C) of a tensor (H, W) or (C, H, W), or of an array."""
+    if isinstance(value, Tensor):
+        return (value.permute(1, 2, 0) if value.dim() == 3 else value).numpy()
+    return np.asarray(value)
+
+
+def unusable(value: Any, name: str, refusal: Refusal) -> InputError:
+    """The error of an item that is no image, or not one of its set's."""
+    kind = type(value).__name__
+    if hasattr(value, "shape"):
+        kind += f" of type {value.dtype} and shape {tuple(value.shape)}"
+    return InputError(
+        f"{name} is {kind}: {refusal}. Return PIL images, or pixels that are uint8, uint16 or "
+        f"floating point in [0, 1], without transforms."
+    )

@@ -20,6 +20,7 @@ from eqco.runtime.errors import InputError
 __all__ = ["EMBEDDED", "NAMED", "open_embedded", "open_named"]
 
 EMBEDDED = ("groceries", "groceries-coarse")
+GREY = ("fashion-mnist",)  # repeated to three channels, unless one is wanted
 
 
 def open_embedded(name: str = "groceries") -> Source:
@@ -123,11 +124,15 @@ def open_named(
     root: Path,
     *,
     download: bool = True,
+    channels: int = 3,
     memory_gib: float = 2.0,
     check: Check = "header",
     on_unreadable: OnUnreadable = "error",
 ) -> Source:
-    """One of torchvision's data sets, downloaded to `root` where torchvision does that."""
+    """One of torchvision's data sets, downloaded to `root` where torchvision does that.
+
+    Of those in `GREY` one channel can be had.
+    """
     try:
         if name == "imagenette":
             return open_imagenette(root, download, memory_gib, check, on_unreadable)
@@ -138,10 +143,19 @@ def open_named(
             f"{name} could not be opened below {root} ({error}). {how_to_get(name, root)}, or use "
             f"'groceries', which is built in."
         ) from error
+    if channels == 1:
+        splits = {name: first_channel(split) for name, split in splits.items()}
     sizes = {split.size: len(split) for split in splits.values() if split.size}
     if sizes:
         sizes = {size: sum(map(len, splits.values())) for size in sizes}
     return Source(name, splits, sizes)
+
+
+def first_channel(split: Split) -> Split:
+    """A grey split without the repeated channels."""
+    assert isinstance(split.images, MemoryImages)
+    images = MemoryImages(split.images.pixels[:, :1].contiguous())
+    return Split(split.name, images, split.labels, split.classes)
 
 
 def how_to_get(name: str, root: Path) -> str:

@@ -8,7 +8,8 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
-from eqco.data.decoding import EXTENSIONS, UnreadableImageError
+from eqco.data.bands import from_array, shown
+from eqco.data.decoding import PICTURES, UnreadableImageError
 from eqco.data.folders import OnUnreadable
 from eqco.data.pipelines import Pipeline
 from eqco.data.sources import Split
@@ -25,7 +26,7 @@ MAX_ROWS = 20
 
 def check_picture_name(path: Path) -> None:
     """Refuse a file that a picture cannot be written to, before it is drawn."""
-    if path.suffix.lower() not in EXTENSIONS:
+    if path.suffix.lower() not in PICTURES:
         raise InputError(f"{str(path)!r} does not end as a picture does; call it {path.stem}.png.")
 
 
@@ -77,8 +78,8 @@ def views_picture(
     views, numbers = loader.batch(0)
     rows = []
     for row, number in enumerate(numbers.tolist()):
-        shown = [as_picture(view[row], pipeline) for view in views]
-        rows.append(("", [split.images.read(number), *shown]))
+        pictures = [as_picture(view[row], pipeline) for view in views]
+        rows.append(("", [shown(split.images.read(number)), *pictures]))
     tile = max(64, min(size, 128))
     return grid(title, rows, tile, after_first=3 * GAP)
 
@@ -90,17 +91,17 @@ def readable(split: Split, numbers: Sequence[int], count: int) -> list[Image.Ima
         if len(images) == count:
             break
         try:
-            images.append(split.images.read(number))
+            images.append(shown(split.images.read(number)))
         except UnreadableImageError:  # listed elsewhere; a sheet shows what there is
             continue
     return images
 
 
 def as_picture(view: Tensor, pipeline: Pipeline) -> Image.Image:
-    """A view, (3, H, W), with its normalisation undone."""
-    std, mean = (torch.tensor(each)[:, None, None] for each in (pipeline.std, pipeline.mean))
+    """A view, (C, H, W), with its normalisation undone; of many bands, see `shown`."""
+    mean, std = (torch.tensor(each)[:, None, None] for each in pipeline.normalisation(len(view)))
     pixels = (view.float().cpu() * std + mean).clamp(0, 1).mul(255).round()
-    return Image.fromarray(pixels.permute(1, 2, 0).numpy().astype(np.uint8))
+    return shown(from_array(pixels.permute(1, 2, 0).numpy().astype(np.uint8)))
 
 
 def grid(

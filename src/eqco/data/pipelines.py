@@ -20,6 +20,9 @@ __all__ = [
 class Pipeline:
     """Random resized crop, jitter of the colours, greyscale, blur, flip, normalisation.
 
+    Three channels are red, green and blue. Of images with another number of bands brightness and
+    contrast change, and what needs colours is left out (`left_out`); draws are the same for all.
+
     The order is that of the fields. Flip and blur are symmetric, so where the flip stands makes no
     difference, and SimCLR's order (flip before the colours) is the same pipeline.
     """
@@ -36,8 +39,8 @@ class Pipeline:
     blur_probability: float = 0.0
     blur_sigma: tuple[float, float] = (0.1, 2.0)  # pixels; the kernel grows with the image
     flip_probability: float = 0.5
-    mean: tuple[float, float, float] = (0.485, 0.456, 0.406)  # of ImageNet
-    std: tuple[float, float, float] = (0.229, 0.224, 0.225)
+    mean: tuple[float, ...] = (0.485, 0.456, 0.406)  # of ImageNet, for images of three channels
+    std: tuple[float, ...] = (0.229, 0.224, 0.225)
 
     def __post_init__(self) -> None:
         for name in ("jitter", "grayscale", "blur", "flip"):
@@ -50,6 +53,38 @@ class Pipeline:
         require_range("blur_sigma", self.blur_sigma)
         if min(self.std) <= 0:
             raise InputError(f"std={self.std}; each must be greater than 0.")
+        if len(self.mean) != len(self.std):
+            raise InputError(f"mean={self.mean} and std={self.std}; give one of each per band.")
+
+    def normalisation(self, channels: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Mean and deviation of each band: the pipeline's own, or ½ and ½ where those are of RGB.
+
+        >>> MOCO_V2.normalisation(2)
+        ((0.5, 0.5), (0.5, 0.5))
+        """
+        if len(self.mean) == channels:
+            return self.mean, self.std
+        if len(self.mean) != 3:
+            raise InputError(
+                f"mean={self.mean} has {len(self.mean)} numbers, but the images have {channels} "
+                f"bands; give one for each."
+            )
+        return (0.5,) * channels, (0.5,) * channels
+
+    def left_out(self, channels: int) -> tuple[str, ...]:
+        """The operations of this pipeline that need red, green and blue, where there are none.
+
+        >>> MOCO_V2.left_out(3), MOCO_V2.left_out(13), LINEAR.left_out(1)
+        ((), ('saturation', 'hue', 'greyscale'), ())
+        """
+        if channels == 3:
+            return ()
+        strengths = {
+            "saturation": self.jitter_probability * self.saturation,
+            "hue": self.jitter_probability * self.hue,
+            "greyscale": self.grayscale_probability,
+        }
+        return tuple(name for name, strength in strengths.items() if strength > 0)
 
 
 def require_between(name: str, value: float, low: float, high: float) -> None:

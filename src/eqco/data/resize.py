@@ -76,20 +76,20 @@ def resized_crop(images: Tensor, boxes: Tensor, size: int, flipped: Tensor | Non
 
 
 def resized_crop_in_turn(images: Tensor, boxes: Tensor, size: int) -> Tensor:
-    """Each image's own crop, resized to a square, one image after the other in eight bits.
+    """Each image's own crop, resized to a square, one image after the other.
 
-    What torchvision does to a uint8 tensor, rounding included. The matrix products of
+    What torchvision does to a tensor, rounding included where it is uint8. The matrix products of
     `resized_crop` grow with the cube of the size, this with its square.
 
     Args:
-        images: uint8, (N, C, H, W), on the CPU.
+        images: uint8 or float32, (N, C, H, W), on the CPU.
         boxes: top, left, height, width, (N, 4).
         size: side of the result.
 
     Returns:
-        uint8, (N, C, size, size).
+        (N, C, size, size), of the images' type.
     """
-    crops = torch.empty((*images.shape[:2], size, size), dtype=torch.uint8)
+    crops = torch.empty((*images.shape[:2], size, size), dtype=images.dtype)
     for crop, image, (top, left, height, width) in zip(
         crops.split(1), images.split(1), boxes.tolist(), strict=True
     ):

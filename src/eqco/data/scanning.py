@@ -30,7 +30,7 @@ class Scan:
     readable: tuple[int, ...]  # their numbers
     unreadable: tuple[UnreadableImageError, ...]
     sizes: dict[tuple[int, int], int]  # (height, width): how many
-    pixels: Tensor | None  # of the readable ones, (n, 3, H, W) uint8, if they were kept
+    pixels: Tensor | None  # of the readable ones, as in `MemoryImages`, if they were kept
 
 
 def scan(
@@ -73,7 +73,7 @@ def first_size(images: Images) -> int:
             width, height = images.read(number).size
         except UnreadableImageError:
             continue
-        return 3 * width * height
+        return images.channels * width * height * (4 if images.layout.deep else 1)
     return 0
 
 
@@ -114,7 +114,7 @@ class Looks(Dataset):
                     if self.keep:
                         arrays.append(np.asarray(image))
                 else:
-                    looks.append(image_size(self.images.name(number)))
+                    looks.append(image_size(self.images.name(number), self.images.layout))
             except UnreadableImageError as error:
                 looks.append(error)
         alike = len({array.shape for array in arrays}) == 1

@@ -71,6 +71,17 @@ class Source:
     def __contains__(self, split: str) -> bool:
         return split in self.splits
 
+    def __post_init__(self) -> None:
+        layouts = {name: split.images.layout for name, split in self.splits.items()}
+        if len(set(layouts.values())) > 1:
+            found = ", ".join(f"{name} has {layout}" for name, layout in layouts.items())
+            raise InputError(f"the splits of {self.name} differ: {found}; they must be alike.")
+
+    @property
+    def channels(self) -> int:
+        """The bands of every image: 3 of colour."""
+        return next(iter(self.splits.values())).images.channels
+
     @property
     def classes(self) -> tuple[str, ...]:
         """Names of the classes, empty if nothing is labelled."""
@@ -109,6 +120,7 @@ def source_from_dataset(
     labels: Sequence[int] | Tensor | None = None,
     classes: Sequence[str] = (),
     split: str = "train",
+    channels: int | None = None,
     memory_gib: float = 2.0,
     check: Check = "none",
 ) -> Source:
@@ -119,6 +131,7 @@ def source_from_dataset(
         labels: a class number per item; `dataset.targets` if there is one and this is None.
         classes: their names; numbers if empty.
         split: what to call it.
+        channels: bands of every image; by default what the first item has.
         memory_gib: kept decoded in memory up to this size, if all images have one size.
         check: "decode" to read every item now.
     """
@@ -133,7 +146,7 @@ def source_from_dataset(
     names = tuple(classes) or tuple(getattr(dataset, "classes", ()))
     if numbers is not None and not names:
         names = tuple(str(number) for number in range(int(numbers.max()) + 1))
-    images: Images = DatasetImages(dataset)
+    images: Images = DatasetImages(dataset, channels=channels)
     found = scan(images, check=check, memory_gib=memory_gib, workers=0)
     if found.unreadable:
         raise found.unreadable[0]

@@ -1,6 +1,6 @@
 """Networks that turn images into embeddings: backbones, heads, momentum, batch norm."""
 
-from eqco.encoders.architecture import Architecture, architecture_of
+from eqco.encoders.architecture import Architecture, architecture_of, in_channels_of
 from eqco.encoders.batch_norm import SplitBatchNorm1d, SplitBatchNorm2d, split_batch_norm
 from eqco.encoders.encoder import RESNETS, TIMM, Encoder, backbone_named, feature_dim_of
 from eqco.encoders.foreign import fill, state_dict_in, unwrap
@@ -35,6 +35,7 @@ __all__ = [
     "backbone_named",
     "feature_dim_of",
     "fill",
+    "in_channels_of",
     "linear_head",
     "mlp_head",
     "normalised_head",

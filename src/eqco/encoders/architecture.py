@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from eqco.encoders.encoder import backbone_named
 from eqco.encoders.resnet import PLANS, Bottleneck, Stem
 
-__all__ = ["ANCHORS", "Architecture", "architecture_of"]
+__all__ = ["ANCHORS", "Architecture", "architecture_of", "in_channels_of"]
 
 # A name that every network of a family has once: of the ResNets, and of LightEncoder.
 ANCHORS = ("layer1.0.conv1.weight", "blocks.0.conv1.weight")
@@ -25,16 +25,21 @@ class Architecture:
     name: str
     width: int = 1
     stem: Stem = "imagenet"
+    in_channels: int = 3
 
     def __str__(self) -> str:
         wide = f" of width {self.width}" if self.width > 1 else ""
-        return self.name + wide + (" with the small stem" if self.stem == "small" else "")
+        small = " with the small stem" if self.stem == "small" else ""
+        bands = f" for {self.in_channels}-band images" if self.in_channels != 3 else ""
+        return self.name + wide + small + bands
 
     def build(self, seed: int = 0) -> nn.Module:
         """The backbone with fresh weights drawn from the seed; no other draw is moved by it."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            return backbone_named(self.name, width=self.width, stem=self.stem)
+            return backbone_named(
+                self.name, width=self.width, stem=self.stem, in_channels=self.in_channels
+            )
 
 
 def architecture_of(weights: Mapping[str, Tensor]) -> Architecture | None:
@@ -47,8 +52,9 @@ def architecture_of(weights: Mapping[str, Tensor]) -> Architecture | None:
     'resnet18 with the small stem'
     """
     shapes = {name: tuple(value.shape) for name, value in weights.items()}
-    if shapes.get("stem.0.weight") == (64, 3, 4, 4) and "blocks.2.conv2.weight" in shapes:
-        return Architecture("light")
+    patches = shapes.get("stem.0.weight", ())
+    if patches[:1] + patches[2:] == (64, 4, 4) and "blocks.2.conv2.weight" in shapes:
+        return Architecture("light", in_channels=patches[1])
     first, inner = shapes.get("conv1.weight", ()), shapes.get(ANCHORS[0], ())
     if len(first) != 4 or len(inner) != 4 or first[0] % 64 or inner[0] != first[0]:
         return None  # another family, or blocks of other proportions, as in Wide ResNet
@@ -60,10 +66,28 @@ def architecture_of(weights: Mapping[str, Tensor]) -> Architecture | None:
     blocks = blocks_per_stage(weights)
     for depth, (block, counts) in PLANS.items():
         if counts == blocks and (block is Bottleneck) == bottleneck and stem is not None:
-            return Architecture(f"resnet{depth}", width, "small" if stem == "small" else "imagenet")
+            kind: Stem = "small" if stem == "small" else "imagenet"
+            return Architecture(f"resnet{depth}", width, kind, first[1])
     if bottleneck and blocks in DEEPER and (width, stem) == (1, "imagenet"):
-        return Architecture(DEEPER[blocks])
+        return Architecture(DEEPER[blocks], in_channels=first[1])
     return None
+
+
+def in_channels_of(network: nn.Module, weights: Mapping[str, Tensor] | None = None) -> int:
+    """The bands that a network takes: of its first convolution, in these weights or its own.
+
+    A network without convolutions may say it in an attribute `in_channels`; else 3.
+
+    >>> light = Architecture("light", in_channels=13).build()
+    >>> in_channels_of(light), in_channels_of(Architecture("light").build(), light.state_dict())
+    (13, 13)
+    """
+    for name, module in network.named_modules():
+        if isinstance(module, nn.Conv2d):
+            found = module.weight if weights is None else weights.get(f"{name}.weight")
+            return module.in_channels if found is None or found.dim() != 4 else found.shape[1]
+    own = getattr(network, "in_channels", 3)
+    return own if isinstance(own, int) else 3
 
 
 def blocks_per_stage(names: Mapping[str, Tensor]) -> tuple[int, ...]:

@@ -37,7 +37,7 @@ class Encoder(nn.Module):
         self.embedding_dim: int = _embedding_dim(head, self.feature_dim)
 
     def features(self, images: Tensor) -> Tensor:
-        """What the backbone makes of images (N, 3, H, W): (N, feature_dim)."""
+        """What the backbone makes of images (N, C, H, W): (N, feature_dim)."""
         features: Tensor = self.backbone(images)
         if features.shape != (len(images), self.feature_dim):
             raise InputError(
@@ -48,27 +48,32 @@ class Encoder(nn.Module):
         return features
 
     def forward(self, images: Tensor) -> Tensor:
-        """Embeddings of images (N, 3, H, W), not normalised: (N, embedding_dim)."""
+        """Embeddings of images (N, C, H, W), not normalised: (N, embedding_dim)."""
         embeddings: Tensor = self.head(self.features(images))
         return embeddings
 
 
-def backbone_named(name: str, *, width: int = 1, stem: Stem = "imagenet") -> nn.Module:
+def backbone_named(
+    name: str, *, width: int = 1, stem: Stem = "imagenet", in_channels: int = 3
+) -> nn.Module:
     """A backbone with fresh weights.
 
     Args:
         name: "resnet18", "resnet34", "resnet50", "light", or "timm:NAME" for any network of timm.
         width: multiplies the channels of a ResNet.
         stem: first layers of a ResNet, "imagenet" or "small".
+        in_channels: bands of the images, which the first layer takes.
 
     Returns:
-        A module (N, 3, H, W) -> (N, feature_dim) with the attribute `feature_dim`.
+        A module (N, in_channels, H, W) -> (N, feature_dim) with the attribute `feature_dim`.
 
     >>> backbone_named("resnet18", stem="small").feature_dim
     512
     """
+    if in_channels < 1:
+        raise InputError(f"in_channels={in_channels}; images have at least 1 band.")
     if name in RESNETS:
-        return resnet(RESNETS[name], width=width, stem=stem)
+        return resnet(RESNETS[name], width=width, stem=stem, in_channels=in_channels)
     if name != "light" and not name.startswith(TIMM):
         known = [*RESNETS, "light"]
         near = difflib.get_close_matches(name, known, n=1)
@@ -79,7 +84,9 @@ def backbone_named(name: str, *, width: int = 1, stem: Stem = "imagenet") -> nn.
             f"backbone={name!r} with width={width}, stem={stem!r}; these belong to the ResNets. "
             f"Leave them out, or choose one of {', '.join(RESNETS)}."
         )
-    return LightEncoder() if name == "light" else timm_encoder(name.removeprefix(TIMM))
+    if name == "light":
+        return LightEncoder(in_channels)
+    return timm_encoder(name.removeprefix(TIMM), in_channels=in_channels)
 
 
 def feature_dim_of(backbone: nn.Module) -> int:

@@ -23,10 +23,10 @@ class LightEncoder(nn.Module):
 
     feature_dim: int = 256
 
-    def __init__(self) -> None:
+    def __init__(self, in_channels: int = 3) -> None:
         super().__init__()
         self.stem = nn.Sequential(
-            nn.Conv2d(3, 64, 4, stride=4, bias=False),
+            nn.Conv2d(in_channels, 64, 4, stride=4, bias=False),
             nn.BatchNorm2d(64),
             nn.ReLU(inplace=True),
         )
@@ -40,5 +40,5 @@ class LightEncoder(nn.Module):
         self.to(memory_format=torch.channels_last)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Pooled features of images (N, 3, H, W): (N, 256)."""
+        """Pooled features of images (N, in_channels, H, W): (N, 256)."""
         return torch.flatten(self.pool(self.blocks(self.stem(images))), 1)

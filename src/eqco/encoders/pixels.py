@@ -8,17 +8,18 @@ __all__ = ["Pixels"]
 
 
 class Pixels(nn.Module):
-    """A backbone that does nothing: (N, 3, size, size) -> (N, 3·size²).
+    """A backbone that does nothing: (N, channels, size, size) -> (N, channels·size²).
 
     >>> Pixels(8).feature_dim
     192
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, channels: int = 3) -> None:
         super().__init__()
         if size < 1:
             raise InputError(f"pixels of image_size={size}; it must be 1 or more.")
-        self.feature_dim: int = 3 * size * size
+        self.in_channels: int = channels
+        self.feature_dim: int = channels * size * size
 
     def forward(self, images: Tensor) -> Tensor:
         """The pixels of each image in a row."""

@@ -21,7 +21,7 @@ PLANS: dict[int, tuple[type[BasicBlock] | type[Bottleneck], tuple[int, int, int,
 
 
 class ResNet(nn.Module):
-    """A residual network up to its pooled features: (N, 3, H, W) -> (N, feature_dim).
+    """A residual network up to its pooled features: (N, in_channels, H, W) -> (N, feature_dim).
 
     The names of its parameters are torchvision's without `fc`, so that state dicts of width 1
     travel both ways. The weights are stored channels-last, and so every layer computes: on a CPU
@@ -36,14 +36,15 @@ class ResNet(nn.Module):
         width: int,
         stem: Stem,
         zero_init_residual: bool,
+        in_channels: int = 3,
     ) -> None:
         super().__init__()
         channels = 64 * width
         if stem == "imagenet":
-            self.conv1 = nn.Conv2d(3, channels, 7, stride=2, padding=3, bias=False)
+            self.conv1 = nn.Conv2d(in_channels, channels, 7, stride=2, padding=3, bias=False)
             self.maxpool: nn.Module = nn.MaxPool2d(3, stride=2, padding=1)
         else:
-            self.conv1 = nn.Conv2d(3, channels, 3, padding=1, bias=False)
+            self.conv1 = nn.Conv2d(in_channels, channels, 3, padding=1, bias=False)
             self.maxpool = nn.Identity()
         self.bn1 = nn.BatchNorm2d(channels)
         self.relu = nn.ReLU(inplace=True)
@@ -58,14 +59,19 @@ class ResNet(nn.Module):
         self.to(memory_format=torch.channels_last)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Pooled features of images (N, 3, H, W): (N, feature_dim)."""
+        """Pooled features of images (N, in_channels, H, W): (N, feature_dim)."""
         maps = self.maxpool(self.relu(self.bn1(self.conv1(images))))
         maps = self.layer4(self.layer3(self.layer2(self.layer1(maps))))
         return torch.flatten(self.avgpool(maps), 1)
 
 
 def resnet(
-    depth: int, *, width: int = 1, stem: Stem = "imagenet", zero_init_residual: bool = True
+    depth: int,
+    *,
+    width: int = 1,
+    stem: Stem = "imagenet",
+    in_channels: int = 3,
+    zero_init_residual: bool = True,
 ) -> ResNet:
     """A ResNet with fresh weights.
 
@@ -76,6 +82,7 @@ def resnet(
         stem: "imagenet" halves the image twice before the first block (7×7 convolution of
             stride 2, max-pool); "small" keeps its size (3×3 convolution of stride 1, no pool), for
             images of 64 pixels or fewer.
+        in_channels: bands of the images.
         zero_init_residual: start each block as the identity, by a zero scale in its last batch
             norm.
 
@@ -96,7 +103,14 @@ def resnet(
     if stem not in get_args(Stem):
         raise InputError(f"stem={stem!r}; choose 'imagenet', or 'small' for images up to 64 px.")
     block, blocks = PLANS[depth]
-    return ResNet(block, blocks, width=width, stem=stem, zero_init_residual=zero_init_residual)
+    return ResNet(
+        block,
+        blocks,
+        width=width,
+        stem=stem,
+        zero_init_residual=zero_init_residual,
+        in_channels=in_channels,
+    )
 
 
 def residual_block(

@@ -41,7 +41,7 @@ def extract_features(
     processes see a share of the images each, and all get the features of all.
 
     Args:
-        encode: images (n, 3, size, size) to features (n, D); an encoder in eval mode.
+        encode: images (n, C, size, size) to features (n, D); an encoder in eval mode.
         split: labelled images.
         size: pixels along each side.
         batch_size: images at a time.

@@ -6,6 +6,7 @@ import torch
 from PIL import Image, ImageOps
 
 from eqco.data import Split
+from eqco.data.bands import shown
 from eqco.data.pictures import GAP, fit, grid
 from eqco.evaluation.features import Features
 from eqco.evaluation.knn import nearest
@@ -40,9 +41,9 @@ def draw_gallery(
     for number, found in zip(chosen.tolist(), places.tolist(), strict=True):
         label = int(asked_features.labels[number])
         same = [int(known_features.labels[place]) == label for place in found]
-        tiles = [framed(asked.images.read(number), QUERY)]
+        tiles = [framed(shown(asked.images.read(number)), QUERY)]
         tiles += [
-            framed(known.images.read(place), RIGHT if hit else WRONG)
+            framed(shown(known.images.read(place)), RIGHT if hit else WRONG)
             for place, hit in zip(found, same, strict=True)
         ]
         rows.append((f"{asked.classes[label]}: {sum(same)} of {count}", tiles))
