@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from eqco.assembly import build_parts, rate_at
+from eqco.assembly import build_components, rate_at
 from eqco.data import Source, open_source
 from eqco.experiments import training_runs
 from eqco.experiments.catalog import EXPERIMENTS
@@ -130,7 +130,7 @@ def test_a_framework_takes_a_step_at_224_pixels(run, num_queries, num_negatives,
         training=replace(recipe.training, num_queries=num_queries),
         data=replace(recipe.data, workers=0),
     )
-    parts = build_parts(recipe, imagenet)
+    parts = build_components(recipe, imagenet)
     assert parts.loader.steps_per_epoch == IMAGENET // num_queries
     parts.method.warm_up_memory(parts.loader.batch(0))
     scaler = torch.amp.GradScaler("cpu", enabled=False)

@@ -19,7 +19,7 @@ TOLERANCE = 1e-4
 
 
 def write_onnx(
-    backbone: nn.Module, out: Path, *, image_size: int, words: Mapping[str, str]
+    backbone: nn.Module, out: Path, *, image_size: int, metadata: Mapping[str, str]
 ) -> tuple[str, ...]:
     """Write the graph `images` (N, 3, size, size) -> `features` (N, D) for any N.
 
@@ -27,7 +27,7 @@ def write_onnx(
         backbone: in eval mode.
         out: the file.
         image_size: pixels along each side; part of the graph.
-        words: kept as the file's metadata.
+        metadata: kept as the file's metadata.
 
     Returns:
         Lines that show how to run it.
@@ -54,7 +54,7 @@ def write_onnx(
             )
         assert program is not None
         model = program.model_proto
-        for key, value in words.items():
+        for key, value in metadata.items():
             entry = model.metadata_props.add()
             entry.key, entry.value = key, value
         onnx.save(model, str(partial))

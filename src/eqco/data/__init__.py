@@ -1,6 +1,6 @@
-"""Data sets, augmentation pipelines, two-view loaders with a resumable position.
+"""Data sets, augmentation pipelines, loaders of views with a resumable position.
 
-Names are resolved when first used: `Views` needs torch alone, the rest Pillow and numpy.
+Names are resolved when first used: `Batch` and settings need torch, the rest Pillow and numpy.
 """
 
 import importlib
@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from eqco.data.decoding import UnreadableImageError as UnreadableImageError
     from eqco.data.loading import EvaluationLoader as EvaluationLoader
     from eqco.data.loading import LabelledLoader as LabelledLoader
-    from eqco.data.loading import TwoViewLoader as TwoViewLoader
     from eqco.data.opening import open_source as open_source
     from eqco.data.parameters import Parameters as Parameters
     from eqco.data.parameters import draw_parameters as draw_parameters
@@ -24,12 +23,16 @@ if TYPE_CHECKING:
     from eqco.data.sources import source_from_dataset as source_from_dataset
     from eqco.data.sources import write_unreadable as write_unreadable
     from eqco.data.steps import StepLoader as StepLoader
-    from eqco.data.views import Views as Views
+    from eqco.data.views import Batch as Batch
+    from eqco.data.views import DataSettings as DataSettings
+    from eqco.data.views import ViewSpec as ViewSpec
 
-# public name -> its module in this room
+# public name -> its module in this package
 _HOMES: dict[str, str] = {
     "PIPELINES": "pipelines",
     "Augment": "augment",
+    "Batch": "views",
+    "DataSettings": "views",
     "EvaluationLoader": "loading",
     "LabelledLoader": "loading",
     "Parameters": "parameters",
@@ -37,9 +40,8 @@ _HOMES: dict[str, str] = {
     "Source": "sources",
     "Split": "sources",
     "StepLoader": "steps",
-    "TwoViewLoader": "loading",
     "UnreadableImageError": "decoding",
-    "Views": "views",
+    "ViewSpec": "views",
     "draw_parameters": "parameters",
     "evaluation_view": "augment",
     "find_pipeline": "pipelines",

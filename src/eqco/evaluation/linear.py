@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from eqco.data import LabelledLoader, Split, StepLoader, find_pipeline
+from eqco.data import LabelledLoader, Split, StepLoader, ViewSpec, find_pipeline
 from eqco.data.images import MemoryImages
 from eqco.encoders import feature_dim_of
 from eqco.evaluation.features import extract_features
@@ -139,10 +139,8 @@ def train_linear(
     before = fingerprint(backbone)
     steps = StepLoader(
         train,
-        find_pipeline("linear"),
-        num_views=1,
+        [ViewSpec(find_pipeline("linear"), size)],
         num_queries=protocol.batch_size,
-        size=size,
         seed=seed,
         workers=workers,
         device=device,
