@@ -4,8 +4,10 @@ tests/together.py has it among its cases: two and four processes equal one.
 """
 
 import os
+import re
 import signal
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,6 +15,7 @@ from together import Pictures, TinyBackbone, tiny
 from torch.testing import assert_close
 from toy_method import Toy, ToySettings
 
+import eqco.methods.base
 from eqco.assembly import build_components, load, open_weights, resume, train
 from eqco.assembly.export import export_weights
 from eqco.cli.train import parse
@@ -93,3 +96,17 @@ def test_recipes_files_and_options_know_it(tmp_path, monkeypatch):
     assert options.method == ToySettings(small_weight=0.75)
     train(RECIPE, Pictures(), out=tmp_path / "run", encoder=backbone())
     assert read_recipe(RunDirectory(tmp_path / "run").recipe) == RECIPE
+
+
+def test_the_method_of_the_guide_trains(tmp_path, monkeypatch):
+    guide = Path(__file__).parents[2] / "docs" / "adding_a_method.md"
+    (code,) = re.findall(r"```python\n(.*?)```", guide.read_text(), re.DOTALL)
+    names = {**vars(eqco.methods.base), "__name__": "guide"}
+    exec(code, names)
+    settings = names["OneWaySettings"]
+    monkeypatch.setitem(METHODS, settings.name, settings)
+    recipe = replace(RECIPE, method=settings())
+    train(recipe, Pictures(), out=tmp_path / "run", encoder=backbone())
+    lines = RunDirectory(tmp_path / "run").read_metrics()
+    assert {line["num_negatives"] for line in lines if "num_negatives" in line} == {15}
+    assert read_recipe(RunDirectory(tmp_path / "run").recipe) == recipe
