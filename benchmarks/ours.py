@@ -78,7 +78,9 @@ def profile(question: dict) -> dict[str, float]:
         mark("query encoder, forward")
         keys = method.key_encoder(second, step)
         mark("key encoder, forward")
-        negatives = batch_negatives(keys, count=method.count, shared=False, seed=0, draw=step)
+        negatives = batch_negatives(
+            keys, count=recipe.method.count, shared=False, seed=0, draw=step
+        )
         contrasts = [Contrast(queries, keys, negatives)]
         loss = objective(contrasts)
         mark("negatives and loss")

@@ -136,58 +136,29 @@ class KeyEncoderSettings(MethodSettings):
     """MoCo's shuffling BN, over encoder.bn_groups parts, instead of one statistic."""
 
     def check(self, *, num_queries: int) -> None:
-        """Refuse a decay outside 0 to 1, and a queue of less than nothing."""
+        """Refuse a decay outside 0 to 1."""
         if not 0 <= self.ema_decay <= 1:
             raise InputError(f"method.ema_decay={self.ema_decay}; it must lie between 0 and 1.")
-
-    def key_encoder(self, encoder: Encoder, parts: MethodParts) -> "KeyEncoder":
-        """A copy of the query encoder that follows it."""
-        return KeyEncoder(
-            encoder,
-            ema_decay=self.ema_decay,
-            ema_schedule=self.ema_schedule,
-            total_steps=parts.total_steps,
-            shuffle=self.shuffle_bn,
-            seed=parts.seed,
-        )
 
 
 class KeyEncoder(nn.Module):
     """A copy of the query encoder that is moved, never trained (Eq. 16).
 
-    Args:
-        encoder: the query encoder; parameters and statistics are copied.
-        ema_decay: β; 0 is the paper's "no momentum" (Table 6).
-        ema_schedule: how β changes over the training.
-        total_steps: of the training.
-        shuffle: pass images through batch norm in another order than the queries (MoCo's shuffling
-            BN). It matters where batch norm sees part of the batch at a time.
-        seed: of the order.
+    Shuffling BN passes images through it in another order than the queries, drawn from (seed,
+    step), which matters where batch norm sees part of the batch at a time.
     """
 
-    def __init__(
-        self,
-        encoder: Encoder,
-        *,
-        ema_decay: float,
-        ema_schedule: EMASchedule = "constant",
-        total_steps: int = 1,
-        shuffle: bool = False,
-        seed: int = 0,
-    ):
+    def __init__(self, encoder: Encoder, settings: KeyEncoderSettings, parts: MethodParts):
         super().__init__()
         self.network = copy.deepcopy(encoder).requires_grad_(False)
-        self.ema_decay = ema_decay
-        self.ema_schedule = ema_schedule
-        self.total_steps = total_steps
-        self.shuffle = shuffle
-        self.seed = seed
+        self.settings = settings
+        self.total_steps, self.seed = parts.total_steps, parts.seed
         self.updates = 0
 
     @torch.no_grad()
     def forward(self, images: Tensor, step: int) -> Tensor:
         """Unit keys of all processes' images, in their order, without gradient, (N, D)."""
-        if not self.shuffle:
+        if not self.settings.shuffle_bn:
             return processes.gather(self.unit_keys(images))
         images = processes.gather(images)
         order = torch.randperm(len(images), generator=generator_for("shuffle", self.seed, step))
@@ -203,7 +174,10 @@ class KeyEncoder(nn.Module):
     def follow(self, encoder: Encoder) -> None:
         """Move towards the query encoder after its step."""
         decay = scheduled_ema_decay(
-            self.ema_decay, self.ema_schedule, step=self.updates, total_steps=self.total_steps
+            self.settings.ema_decay,
+            self.settings.ema_schedule,
+            step=self.updates,
+            total_steps=self.total_steps,
         )
         update_momentum(self.network, encoder, decay)
         self.updates += 1

@@ -5,9 +5,8 @@ They differ in head, augmentation, temperature and schedule, which are the recip
 
 from dataclasses import dataclass
 
-from eqco.contrast import Contrast, KeyQueue, Objective
+from eqco.contrast import Contrast, KeyQueue
 from eqco.data import Batch
-from eqco.encoders import Encoder
 from eqco.methods.base import KeyEncoder, KeyEncoderSettings, Method, MethodParts, StepOutput
 from eqco.runtime import processes
 from eqco.runtime.errors import InputError
@@ -41,26 +40,19 @@ class MoCoSettings(KeyEncoderSettings):
 
     def build(self, parts: MethodParts) -> "MoCo":
         """Query encoder, its momentum copy and the queue."""
-        encoder = parts.make_encoder(0)
-        return MoCo(
-            encoder,
-            key_encoder=self.key_encoder(encoder, parts),
-            queue=KeyQueue(self.queue_size, encoder.embedding_dim, seed=parts.seed),
-            objective=parts.objective,
-        )
+        return MoCo(self, parts)
 
 
 class MoCo(Method):
     """The momentum encoder's keys of earlier batches are the negatives."""
 
-    def __init__(
-        self, encoder: Encoder, *, key_encoder: KeyEncoder, queue: KeyQueue, objective: Objective
-    ):
+    def __init__(self, settings: MoCoSettings, parts: MethodParts):
         super().__init__()
-        self.encoder = encoder
-        self.key_encoder = key_encoder
-        self.queue = queue
-        self.objective = objective
+        self.objective = parts.objective
+        self.encoder = parts.make_encoder(0)
+        self.key_encoder = KeyEncoder(self.encoder, settings, parts)
+        dim = self.encoder.embedding_dim
+        self.queue = KeyQueue(settings.queue_size, dim, seed=parts.seed)
 
     def forward(self, batch: Batch, step: int) -> StepOutput:
         """One contrast: queries against their keys and the queue."""

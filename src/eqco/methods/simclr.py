@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass
 
-from eqco.contrast import Contrast, Objective
+from eqco.contrast import Contrast
 from eqco.data import Batch
-from eqco.encoders import Encoder
 from eqco.methods.base import (
     Method,
     MethodParts,
@@ -46,50 +45,30 @@ class SimCLRSettings(MethodSettings):
 
     def build(self, parts: MethodParts) -> "SimCLR":
         """One encoder."""
-        return SimCLR(
-            parts.make_encoder(0),
-            objective=parts.objective,
-            count=self.count,
-            shared=self.shared,
-            both_views=self.both_views,
-            seed=parts.seed,
-        )
+        return SimCLR(self, parts)
 
 
 class SimCLR(Method):
     """Two contrasts, one for each view as queries."""
 
-    def __init__(
-        self,
-        encoder: Encoder,
-        *,
-        objective: Objective,
-        count: int | None = None,
-        shared: bool = False,
-        both_views: bool = True,
-        seed: int = 0,
-    ):
+    def __init__(self, settings: SimCLRSettings, parts: MethodParts):
         super().__init__()
-        self.encoder = encoder
-        self.objective = objective
-        self.count = count
-        self.shared = shared
-        self.both_views = both_views
-        self.seed = seed
+        self.settings, self.objective, self.seed = settings, parts.objective, parts.seed
+        self.encoder = parts.make_encoder(0)
 
     def forward(self, batch: Batch, step: int) -> StepOutput:
         """Two contrasts of equal weight; the margin applies in both directions."""
-        first, second = (self.encoder(view) for view in batch.views)
+        settings, (first, second) = self.settings, map(self.encoder, batch.views)
         # keys carry gradient, so that they are gathered with it
         keys = [processes.gather_with_gradient(view) for view in (first, second)]
         contrasts = []
         for direction, (queries, positives) in enumerate(((first, second), (second, first))):
             other_view_keys, same_view_keys = keys[1 - direction], keys[direction]
-            pool = (other_view_keys, same_view_keys) if self.both_views else (other_view_keys,)
+            pool = (other_view_keys, same_view_keys) if settings.both_views else (other_view_keys,)
             negatives = batch_negatives(
                 *pool,
-                count=self.count,
-                shared=self.shared,
+                count=settings.count,
+                shared=settings.shared,
                 seed=self.seed,
                 draw=2 * step + direction,
             )

@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass
 
-from eqco.contrast import Contrast, KeyQueue, Objective, combine_negatives
+from eqco.contrast import Contrast, KeyQueue, combine_negatives
 from eqco.data import Batch
-from eqco.encoders import Encoder
 from eqco.methods.base import (
     KeyEncoder,
     KeyEncoderSettings,
@@ -52,19 +51,7 @@ class SiMoSettings(KeyEncoderSettings):
 
     def build(self, parts: MethodParts) -> "SiMo":
         """Query encoder, its momentum copy and, if asked for, the queue."""
-        encoder = parts.make_encoder(0)
-        queue = None
-        if self.queue_size:
-            queue = KeyQueue(self.queue_size, encoder.embedding_dim, seed=parts.seed)
-        return SiMo(
-            encoder,
-            key_encoder=self.key_encoder(encoder, parts),
-            queue=queue,
-            objective=parts.objective,
-            count=self.count,
-            shared=self.shared,
-            seed=parts.seed,
-        )
+        return SiMo(self, parts)
 
 
 class SiMo(Method):
@@ -74,34 +61,23 @@ class SiMo(Method):
     excluded.
     """
 
-    def __init__(
-        self,
-        encoder: Encoder,
-        *,
-        key_encoder: KeyEncoder,
-        queue: KeyQueue | None = None,
-        objective: Objective,
-        count: int | None = 16,
-        shared: bool = False,
-        seed: int = 0,
-    ):
+    def __init__(self, settings: SiMoSettings, parts: MethodParts):
         super().__init__()
-        self.encoder = encoder
-        self.key_encoder = key_encoder
-        self.queue = queue
-        self.objective = objective
-        self.count = count
-        self.shared = shared
-        self.seed = seed
+        self.settings, self.objective, self.seed = settings, parts.objective, parts.seed
+        self.encoder = parts.make_encoder(0)
+        self.key_encoder = KeyEncoder(self.encoder, settings, parts)
+        self.queue: KeyQueue | None = None
+        if settings.queue_size:
+            dim = self.encoder.embedding_dim
+            self.queue = KeyQueue(settings.queue_size, dim, seed=parts.seed)
 
     def forward(self, batch: Batch, step: int) -> StepOutput:
         """One contrast: queries of the first view against keys of the second."""
         queries = self.encoder(batch.views[0])
         keys = self.key_encoder(batch.views[1], step)
         positives = keys[processes.own_rows(len(keys))]
-        negatives = batch_negatives(
-            keys, count=self.count, shared=self.shared, seed=self.seed, draw=step
-        )
+        count, shared = self.settings.count, self.settings.shared
+        negatives = batch_negatives(keys, count=count, shared=shared, seed=self.seed, draw=step)
         if self.queue is not None:
             negatives = combine_negatives(negatives, self.queue.negatives())
         contrasts = (Contrast(queries, positives, negatives),)
