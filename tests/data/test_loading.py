@@ -8,7 +8,6 @@ import torch
 
 from eqco.data import (
     EvaluationLoader,
-    LabelledLoader,
     Split,
     StepLoader,
     ViewSpec,
@@ -146,15 +145,6 @@ def shared_images(tmp_path: Path, save_image) -> Path:
     for number in range(8):
         save_image(tmp_path / "same" / f"{number}.png", (20, 20), seed=number)
     return tmp_path / "same"
-
-
-def test_labels_come_with_their_images():
-    split = memory_split()
-    loader = LabelledLoader(loader_of(split, LINEAR, num_views=1))
-    numbers = batch_of(loader.steps, 0).index
-    images, labels = next(loader.iterate(0))
-    assert images.shape == (4, 3, 16, 16)
-    assert torch.equal(labels, split.labels[numbers])
 
 
 def test_evaluation_gives_all_images_in_order(split):

@@ -1,4 +1,4 @@
-"""Labelled views for the linear protocol, and images in order for evaluation."""
+"""Images in order, for evaluation."""
 
 from collections.abc import Iterator
 
@@ -13,27 +13,9 @@ from eqco.data.folders import OnUnreadable
 from eqco.data.images import MemoryImages
 from eqco.data.pipelines import MOCO_V2, Pipeline
 from eqco.data.sources import Split
-from eqco.data.steps import StepLoader
 from eqco.runtime.errors import InputError
 
-__all__ = ["EvaluationLoader", "LabelledLoader"]
-
-
-class LabelledLoader:
-    """One random view of each image with its label, for the linear protocol."""
-
-    def __init__(self, steps: StepLoader):
-        if steps.split.labels is None:
-            raise InputError(f"the split {steps.split.name!r} has no labels; choose one that has.")
-        self.labels = steps.split.labels.to(steps.device)
-        self.steps = steps
-
-    def iterate(
-        self, start_step: int = 0, stop_step: int | None = None
-    ) -> Iterator[tuple[Tensor, Tensor]]:
-        """(images, labels) from a step on; for ever without `stop_step`."""
-        for (batch,) in self.steps.iterate(start_step, stop_step):
-            yield batch.views[0], self.labels[batch.index]
+__all__ = ["EvaluationLoader"]
 
 
 class EvaluationLoader:

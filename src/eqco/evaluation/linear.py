@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from eqco.data import LabelledLoader, Split, StepLoader, ViewSpec, find_pipeline
+from eqco.data import Split, StepLoader, ViewSpec, find_pipeline
 from eqco.data.images import MemoryImages
 from eqco.encoders import feature_dim_of
 from eqco.evaluation.features import extract_features
@@ -157,12 +157,14 @@ def train_linear(
         advance(len(losses) * steps.steps_per_epoch)
     first, last = len(losses) * steps.steps_per_epoch, protocol.epochs * steps.steps_per_epoch
     total = torch.zeros((), device=device)
-    for step, (images, labels) in enumerate(LabelledLoader(steps).iterate(first, last), first):
+    assert train.labels is not None  # `check_splits` has seen to it
+    labels = train.labels.to(device)
+    for step, (batch,) in enumerate(steps.iterate(first, last), first):
         with torch.no_grad():
-            features = backbone(images).float()
+            features = backbone(batch.views[0]).float()
         for group in optimiser.param_groups:
             group["lr"] = protocol.rate(step, steps.steps_per_epoch)
-        loss = F.cross_entropy(classifier(features), labels)
+        loss = F.cross_entropy(classifier(features), labels[batch.index])
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
         optimiser.step()
