@@ -130,20 +130,21 @@ def test_a_framework_takes_a_step_at_224_pixels(run, num_queries, num_negatives,
         training=replace(recipe.training, num_queries=num_queries),
         data=replace(recipe.data, workers=0),
     )
-    parts = build_components(recipe, imagenet)
-    assert parts.loader.steps_per_epoch == IMAGENET // num_queries
-    parts.method.warm_up_memory(parts.loader.batch(0))
+    components = build_components(recipe, imagenet)
+    method, loader = components.method, components.loader
+    assert loader.steps_per_epoch == IMAGENET // num_queries
+    method.warm_up(*loader.micro_batches(0))
     scaler = torch.amp.GradScaler("cpu", enabled=False)
-    before = next(parts.method.encoder.parameters()).detach().clone()
-    for group in parts.optimiser.param_groups:
-        group["lr"] = parts.learning_rate(5004 * 10)
-    views = parts.loader.batch(1)
-    assert views.first.shape == (num_queries, 3, 224, 224)
-    loss, output, _ = optimise(parts, scaler, views, 0)
-    assert loss.isfinite()
+    before = next(method.encoder.parameters()).detach().clone()
+    for group in components.optimiser.param_groups:
+        group["lr"] = components.learning_rate(5004 * 10)
+    batches = loader.micro_batches(1)
+    assert batches[0].views[0].shape == (num_queries, 3, 224, 224)
+    output = optimise(components, scaler, batches, 0)
+    assert output.loss.isfinite()
     assert all(c.queries.shape == (num_queries, 128) for c in output.contrasts)
     assert all(c.negatives.num_negatives == num_negatives for c in output.contrasts)
-    assert not torch.equal(before, next(parts.method.encoder.parameters()))
+    assert not torch.equal(before, next(method.encoder.parameters()))
 
 
 def test_from_a_folder_to_the_linear_protocol(folder, tmp_path, monkeypatch):
