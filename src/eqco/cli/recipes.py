@@ -7,7 +7,6 @@ from typing import Annotated
 import tyro
 from rich.console import Console
 
-from eqco.methods import MethodSettings
 from eqco.recipes import PROFILES, RECIPES, named_recipe, recipe_to_dict
 from eqco.recipes.profiles import find_profile
 from eqco.report.tables import print_table
@@ -35,7 +34,7 @@ def run(name: Annotated[str, tyro.conf.Positional] = "", *, profile: str = "pape
     names = ["K", "α", "τ", "lr (N = 256)", "β", "head", "batch norm", "augmentation"]
     columns = [
         [
-            negatives_of(recipe.method, recipe.training.num_queries),
+            f"{recipe.method.num_negatives(recipe.training.num_queries)}",
             "plain" if recipe.objective.alpha is None else f"{recipe.objective.alpha:g}",
             f"{recipe.objective.temperature:g}",
             f"{recipe.optimiser.base_learning_rate:g}",
@@ -50,9 +49,3 @@ def run(name: Annotated[str, tyro.conf.Positional] = "", *, profile: str = "pape
     console.print()
     for title, each in PROFILES.items():
         console.print(f"profile {title}: {each.about}", markup=False, soft_wrap=True)
-
-
-def negatives_of(method: MethodSettings, num_queries: int) -> str:
-    """K, and whether that is all that a batch offers."""
-    count = method.num_negatives(num_queries)
-    return f"all {count}" if count == method.offered(num_queries) else f"{count}"

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
@@ -214,11 +214,14 @@ def optimise(
     Returns:
         The mean loss, the contrasts of the last micro-batch, the new keys of all of them.
     """
-    method, optimiser = components.distributed or components.method, components.optimiser
+    distributed, optimiser = components.distributed, components.optimiser
+    method = distributed or components.method
     optimiser.zero_grad(set_to_none=True)
     count, losses, new_keys = len(micro_batches), [], []
     for number, batch in enumerate(micro_batches):
-        with averaging_gradients(components, last=number == count - 1):
+        # gradients are averaged over processes once, with the last micro-batch
+        last = number == count - 1
+        with nullcontext() if distributed is None or last else distributed.no_sync():
             with encoding_in(components.precision, batch.index.device):
                 output: StepOutput = method(batch, step * count + number)
             loss = output.loss / count
@@ -230,14 +233,6 @@ def optimise(
     scaler.update()
     mean_loss, joined = torch.stack(losses).sum(), torch.cat(new_keys) if new_keys else None
     return StepOutput(mean_loss, output.contrasts, joined)
-
-
-def averaging_gradients(
-    components: TrainerComponents, *, last: bool
-) -> AbstractContextManager[Any]:
-    """Gradients are averaged over processes once, with the last micro-batch."""
-    distributed = components.distributed
-    return nullcontext() if distributed is None or last else distributed.no_sync()
 
 
 def encoding_in(precision: Precision, device: torch.device) -> torch.autocast:
