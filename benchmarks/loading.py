@@ -18,31 +18,37 @@ import torch
 from measure import keep_record
 
 from eqco.contrast import Objective
-from eqco.data import TwoViewLoader, Views, open_source
+from eqco.data import Batch, StepLoader, ViewSpec, find_pipeline, open_source
 from eqco.encoders import Encoder, backbone_named, normalised_head
-from eqco.methods import SiMo
+from eqco.methods import MethodParts, SiMoSettings
 from eqco.runtime.errors import InputError
 
 N, SIZE = 256, 32
 TARGETS = {"light": 0.15, "resnet18": 0.08}
 
 
-def training_step(backbone: str) -> Callable[[Views, int], None]:
+def training_step(backbone: str) -> Callable[[Batch, int], None]:
     """Everything of a step but its data."""
     torch.manual_seed(0)
     network = backbone_named(backbone)
-    method = SiMo(Encoder(network, normalised_head(network.feature_dim, 128)))
-    objective = Objective(temperature=0.2, alpha=256)
-    parameters = method.encoder.parameters()
+    encoder = Encoder(network, normalised_head(network.feature_dim, 128))
+    method = SiMoSettings().build(
+        MethodParts(
+            make_encoder=lambda number: encoder,
+            objective=Objective(temperature=0.2, alpha=256),
+            total_steps=1,
+            seed=0,
+        )
+    )
+    parameters = encoder.parameters()
     optimiser = torch.optim.SGD(parameters, lr=0.03, momentum=0.9, weight_decay=1e-4)
 
-    def step(views: Views, number: int) -> None:
-        output = method(views, number)
-        loss = objective(output.contrasts)
+    def step(batch: Batch, number: int) -> None:
+        output = method(batch, number)
         optimiser.zero_grad(set_to_none=True)
-        loss.backward()
+        output.loss.backward()
         optimiser.step()
-        method.after_step(output.fresh_keys)
+        method.after_step(output)
 
     return step
 
@@ -52,14 +58,15 @@ def measure(sources: dict[str, str], steps: int) -> dict[str, float]:
     found: dict[str, float] = {}
     rests = {name: training_step(name) for name in TARGETS}
     for title, place in sources.items():
-        loader = TwoViewLoader(open_source(place)["train"], num_queries=N, size=SIZE, seed=0)
+        views = [ViewSpec(find_pipeline("mocov2"), SIZE)] * 2
+        loader = StepLoader(open_source(place)["train"], views, num_queries=N, seed=0)
         times: dict[str, list[float]] = {}
         for number in range(steps + 2):
             for name, rest in rests.items():
                 start = time.perf_counter()
-                views = loader.batch(number)
+                (batch,) = loader.micro_batches(number)
                 middle = time.perf_counter()
-                rest(views, number)
+                rest(batch, number)
                 end = time.perf_counter()
                 if number >= 2:  # the first two warm up
                     times.setdefault(f"{name}/data", []).append(1e3 * (middle - start))

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from photos import Photos
 
-from eqco.assembly import build_parts
+from eqco.assembly import build_components
 from eqco.contrast import Contrast
 from eqco.data import Source, open_source, source_from_dataset
-from eqco.methods.base import batch_negatives
+from eqco.methods.base import StepOutput, batch_negatives
 from eqco.recipes import Recipe, named_recipe, recipe_to_dict
 from eqco.runtime.run_directory import RunDirectory
 from eqco.training.diagnostics import diagnose
@@ -22,13 +22,13 @@ from eqco.training.loop import run_training
 def our_training(framework: str, question: dict, done: Callable[[], None]) -> None:
     """The trainer itself, all that surrounds a step included; it asks for a rate in every step."""
     recipe = our_recipe(framework, question)
-    parts = build_parts(recipe, our_source(question))
-    rate = parts.learning_rate
-    parts = replace(parts, probe=None, learning_rate=lambda step: (done(), rate(step))[1])
+    components = build_components(recipe, our_source(question))
+    rate = components.learning_rate
+    components = replace(components, probe=None, learning_rate=lambda step: (done(), rate(step))[1])
     with tempfile.TemporaryDirectory() as place:
         run, written = RunDirectory(Path(place) / "run"), recipe_to_dict(recipe)
         run.start(written, {})
-        run_training(parts, run, written)
+        run_training(components, run, written)
 
 
 def our_recipe(framework: str, question: dict) -> Recipe:
@@ -58,25 +58,30 @@ def profile(question: dict) -> dict[str, float]:
     What lies between two marks belongs to the second.
     """
     recipe = our_recipe("simo", question)
-    parts = build_parts(recipe, our_source(question))
-    method, objective, optimiser = parts.method.train(), parts.objective, parts.optimiser
-    steps, best = parts.loader.steps, {}
+    components = build_components(recipe, our_source(question))
+    method, objective, optimiser = (
+        components.method.train(),
+        components.objective,
+        components.optimiser,
+    )
+    loader, best = components.loader, {}
     for step in range(8):
         marks = [("", time.perf_counter())]
 
         def mark(name: str, marks: list = marks) -> None:
             marks.append((name, time.perf_counter()))
 
-        images, draws = steps.pixels.index_select(0, steps.numbers(step)), steps.draws(step)
+        images = loader.pixels.index_select(0, loader.numbers(step))
+        drawn = zip(loader.augments, loader.draws(step), strict=True)
         mark("data and draws")
-        first, second = (steps.augment(images, each) for each in draws)
+        first, second = (augment(images, draws) for augment, draws in drawn)
         mark("augmentation")
         queries = method.encoder(first)
         mark("query encoder, forward")
         keys = method.key_encoder(second, step)
         mark("key encoder, forward")
         negatives = batch_negatives(
-            keys, count=method.num_negatives, shared=False, seed=0, draw=step
+            keys, count=recipe.method.count, shared=False, seed=0, draw=step
         )
         contrasts = [Contrast(queries, keys, negatives)]
         loss = objective(contrasts)
@@ -86,7 +91,7 @@ def profile(question: dict) -> dict[str, float]:
         mark("backward")
         optimiser.step()
         mark("optimiser")
-        method.after_step(None)
+        method.after_step(StepOutput(loss, contrasts))
         mark("momentum update")
         diagnose(contrasts, temperature=objective.temperature, alpha=objective.alpha)
         mark("diagnostics")

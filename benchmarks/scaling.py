@@ -39,11 +39,11 @@ class Noise(torch.utils.data.Dataset):
 
 
 def child(question: dict) -> dict:
-    from eqco.assembly import build_parts
+    from eqco.assembly import build_components
     from eqco.data import source_from_dataset
     from eqco.recipes import named_recipe
     from eqco.runtime import processes
-    from eqco.training.loop import on_device, optimise
+    from eqco.training.loop import optimise
 
     backbone, size = question["backbone"], question["size"]
     recipe = named_recipe("simo", "desk")
@@ -53,15 +53,14 @@ def child(question: dict) -> dict:
         encoder=replace(recipe.encoder, backbone=backbone),
     )
     with processes.joined("cpu"):
-        parts = build_parts(recipe, source_from_dataset(Noise(size)))
+        components = build_components(recipe, source_from_dataset(Noise(size)))
         scaler = torch.amp.GradScaler("cpu", enabled=False)
         times, step, end = [], 0, time.perf_counter() + question["budget"]
         # all processes must agree on the number of steps
         while not processes.any_of(len(times) > 4 and time.perf_counter() > end):
             start = time.perf_counter()
-            views = on_device(parts.loader.batch(step), parts)
-            _, _, fresh = optimise(parts, scaler, views, step)
-            parts.method.after_step(fresh)
+            batches = components.loader.micro_batches(step)
+            components.method.after_step(optimise(components, scaler, batches, step))
             times.append(time.perf_counter() - start)
             step += 1
     return {"images_per_second": recipe.training.num_queries / min(times[1:])}

@@ -19,31 +19,34 @@ COUNTS = [16, 256, 4096, 65536]
 
 
 def child(question: dict) -> dict:
-    from eqco.contrast import KeyQueue, Objective
-    from eqco.data import Views
+    from eqco.contrast import Objective
+    from eqco.data import Batch
     from eqco.encoders import Encoder, backbone_named, mlp_head
-    from eqco.methods import MoCo
+    from eqco.methods import MethodParts, MoCoSettings
     from eqco.training.optimisers import sgd
 
     n, size, count = question["num_queries"], question["size"], question["count"]
     torch.manual_seed(0)
     backbone = backbone_named(question["backbone"])
-    queue = KeyQueue(count, 128)
-    method = MoCo(Encoder(backbone, mlp_head(backbone.feature_dim)), queue=queue, shuffle=False)
-    queue.enqueue(torch.nn.functional.normalize(torch.randn(count, 128), dim=1))
-    objective, optimiser = (
-        Objective(temperature=0.2, alpha=65536),
-        sgd(method.encoder.parameters(), 0.03),
+    encoder = Encoder(backbone, mlp_head(backbone.feature_dim))
+    method = MoCoSettings(queue_size=count, shuffle_bn=False).build(
+        MethodParts(
+            make_encoder=lambda number: encoder,
+            objective=Objective(temperature=0.2, alpha=65536),
+            total_steps=1,
+            seed=0,
+        )
     )
-    views = Views(torch.randn(n, 3, size, size), torch.randn(n, 3, size, size), torch.arange(n))
+    method.queue.enqueue(torch.nn.functional.normalize(torch.randn(count, 128), dim=1))
+    optimiser = sgd(encoder.parameters(), 0.03)
+    batch = Batch(tuple(torch.randn(2, n, 3, size, size)), torch.arange(n))
 
     def step() -> None:
-        output = method(views, 0)
-        loss = objective(output.contrasts)
+        output = method(batch, 0)
         optimiser.zero_grad(set_to_none=True)
-        loss.backward()
+        output.loss.backward()
         optimiser.step()
-        method.after_step(output.fresh_keys)
+        method.after_step(output)
 
     memory = peak_extra_bytes(step)
     return {"seconds": best_seconds(step, budget=question["budget"], least=3), "bytes": memory}

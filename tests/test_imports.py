@@ -1,4 +1,4 @@
-"""Rooms import downwards only, and the core needs torch alone."""
+"""Imports point down the layers, a method is known in its own file, the core needs torch alone."""
 
 import ast
 import subprocess
@@ -7,29 +7,34 @@ from pathlib import Path
 
 import pytest
 
+from eqco.methods import METHODS
+from eqco.recipes import RECIPES
+
 SOURCE = Path(__file__).parents[1] / "src" / "eqco"
 
-# top to bottom; rooms on one row do not know each other
-ROWS = [
-    {"cli"},
-    {"report"},
-    {"experiments"},
-    {"detection"},
-    {"assembly", "recipes"},
-    {"evaluation", "mutual_information"},
-    {"training"},
-    {"methods"},
-    {"encoders", "contrast", "data"},
-    {"theory"},
-    {"runtime"},
-]
-HEIGHT = {room: len(ROWS) - row for row, rooms in enumerate(ROWS) for room in rooms}
-# assembly and recipes share a row: assembly turns recipes into objects and may see them
-NEIGHBOURS = {("assembly", "recipes")}
+# top to bottom, as docs/architecture.md has them
+LAYERS = {
+    "tell": {"cli", "report", "experiments", "integrations"},
+    "measure": {"evaluation", "detection", "mutual_information", "planning"},
+    "learn": {"assembly", "recipes", "training", "methods", "encoders", "data"},
+    "core": {"contrast", "theory"},
+    "under all": {"runtime"},
+}
+DEPTH = {package: depth for depth, layer in enumerate(LAYERS.values()) for package in layer}
+# inside a layer, and the one arrow that points up: the kNN probe during training
+ALLOWED = {
+    "cli": {"report", "experiments", "integrations"},
+    "report": {"experiments"},
+    "assembly": {"recipes", "training", "methods", "encoders", "data", "evaluation"},
+    "training": {"methods", "encoders", "data"},
+    "recipes": {"methods", "data"},
+    "methods": {"encoders", "data"},
+    "contrast": {"theory"},
+}
 
 
-def rooms_imported(path):
-    """(line, room) for every import of this package in a file, wherever it stands."""
+def packages_imported(path):
+    """(line, package) for every import of this package in a file, wherever it stands."""
     for node in ast.walk(ast.parse(path.read_text())):
         names = []
         if isinstance(node, ast.Import):
@@ -45,36 +50,76 @@ def rooms_imported(path):
                 yield node.lineno, parts[1]
 
 
-def room_of(path):
+def package_of(path):
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
 def arrows():
     for path in sorted(SOURCE.rglob("*.py")):
-        room = room_of(path)
-        if room not in ("__init__", "__main__"):
-            for line, other in rooms_imported(path):
-                yield path, line, room, other
+        package = package_of(path)
+        if package not in ("__init__", "__main__"):
+            for line, other in packages_imported(path):
+                yield path, line, package, other
 
 
-def test_every_room_has_its_row():
-    rooms = {room_of(path) for path in SOURCE.rglob("*.py")} - {"__init__", "__main__"}
-    assert rooms <= HEIGHT.keys()
+def test_every_package_has_its_layer():
+    packages = {package_of(path) for path in SOURCE.rglob("*.py")} - {"__init__", "__main__"}
+    assert packages <= DEPTH.keys()
 
 
-def test_no_arrow_points_up_or_sideways():
+def test_imports_point_down():
     wrong = [
-        f"{path.relative_to(SOURCE)}:{line}: {room} imports {other}"
-        for path, line, room, other in arrows()
-        if room != other
-        and HEIGHT.get(other, 99) >= HEIGHT[room]
-        and (room, other) not in NEIGHBOURS
+        f"{path.relative_to(SOURCE)}:{line}: {package} imports {other}"
+        for path, line, package, other in arrows()
+        if package != other
+        and DEPTH.get(other, 0) <= DEPTH[package]
+        and other not in ALLOWED.get(package, ())
     ]
     assert not wrong, "\n".join(wrong)
 
 
 def test_the_test_sees_arrows():
-    assert ("contrast", "theory") in {(room, other) for *_, room, other in arrows()}
+    assert ("contrast", "theory") in {(package, other) for *_, package, other in arrows()}
+
+
+# classes and names that only `methods` and `recipes/named.py` may tell apart
+CLASSES = {kind.__name__ for kind in METHODS.values()}
+CLASSES |= {name.removesuffix("Settings") for name in CLASSES}
+NAMES = {*METHODS, *RECIPES}
+
+
+def distinctions(tree):
+    """Lines that compare with a method's or recipe's name, or ask for a method's class."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare):
+            words = [each.value for each in ast.walk(node) if isinstance(each, ast.Constant)]
+            if NAMES.intersection(word for word in words if isinstance(word, str)):
+                yield node.lineno
+        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "isinstance":
+            asked = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+            if CLASSES & asked:
+                yield node.lineno
+
+
+# experiments name the framework of a cell themselves
+EXCEPTIONS = {"recipes/named.py", "experiments/scales.py", "experiments/fig3.py"}
+
+
+def test_nobody_but_methods_tells_methods_apart():
+    found = [
+        f"{path.relative_to(SOURCE)}:{line}"
+        for path in sorted(SOURCE.rglob("*.py"))
+        for line in distinctions(ast.parse(path.read_text()))
+        if package_of(path) != "methods" and str(path.relative_to(SOURCE)) not in EXCEPTIONS
+    ]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    "code", ['a == "simo"', 'a in ("x", "mocov2")', "isinstance(a, SiMo | MoCo)"]
+)
+def test_the_test_sees_distinctions(code):
+    assert list(distinctions(ast.parse(code))) == [1]
 
 
 def run_python(code):
@@ -109,7 +154,7 @@ warnings.simplefilter("ignore")  # torch's own, without numpy
 sys.meta_path.insert(0, Missing())
 from eqco import *
 import eqco
-EqCoLoss, info_nce, named_recipe
+EqCoLoss, info_nce
 try:
     eqco.train
 except ImportError as error:

@@ -1,4 +1,4 @@
-"""Three steps of every framework, in as many processes as there are: one, or those of torchrun.
+"""Three steps of every method, in as many processes as there are: one, or those of torchrun.
 
     python tests/together.py OUT      with RANK, WORLD_SIZE, … in the environment
 
@@ -14,14 +14,15 @@ from pathlib import Path
 
 import torch
 from torch import nn
+from toy_method import ToySettings
 
-from eqco.assembly import build_parts
-from eqco.data import Views, source_from_dataset
+from eqco.assembly import build_components
+from eqco.data import Augment, source_from_dataset
 from eqco.evaluation import extract_features
+from eqco.methods import MoCoSettings, SimCLRSettings, SiMoSettings
 from eqco.recipes import (
     DataSettings,
     EncoderSettings,
-    NegativesSettings,
     ObjectiveSettings,
     OptimiserSettings,
     Recipe,
@@ -63,87 +64,89 @@ class TinyBackbone(nn.Module):
         return self.layers(images).flatten(1)
 
 
-def tiny(method, *, accumulate=1, **changes):
-    counts = {"simo": 3, "moco": 40, "simclr": 4}
+def tiny(method, *, bn_groups=1, head="normalised", accumulation_steps=1, **changes):
     recipe = Recipe(
         method=method,
-        ema_decay=0.9,
-        data=DataSettings(image_size=8),
-        encoder=EncoderSettings(embedding_dim=4),
-        negatives=NegativesSettings(count=counts[method]),
         objective=ObjectiveSettings(alpha=64),
+        data=DataSettings(image_size=8),
+        encoder=EncoderSettings(embedding_dim=4, head=head, bn_groups=bn_groups),
         optimiser=OptimiserSettings(base_learning_rate=0.5),
-        training=TrainingSettings(num_queries=N, epochs=4, accumulate=accumulate),
+        training=TrainingSettings(num_queries=N, epochs=4, accumulation_steps=accumulation_steps),
     )
     return replace(recipe, **changes)
 
 
-def shuffling(groups, head="mlp"):
-    return EncoderSettings(embedding_dim=4, head=head, batch_norm="shuffling", bn_groups=groups)
+def simo(**settings):
+    return SiMoSettings(**{"count": 3, "ema_decay": 0.9, **settings})
 
 
+def moco(**settings):
+    return MoCoSettings(**{"queue_size": 40, "ema_decay": 0.9, **settings})
+
+
+SHUFFLED = {"bn_groups": 4, "head": "mlp"}
 # every one of them runs on 1, 2 and 4 processes
 CASES = {
-    "simo": tiny("simo"),
-    "simo, all negatives": tiny("simo", negatives=NegativesSettings()),
-    "simo, shared draw": tiny("simo", negatives=NegativesSettings(count=3, shared=True)),
-    "simo, queue": tiny("simo", negatives=NegativesSettings(count=3, queue=21)),
-    "simo, in two parts": tiny("simo", accumulate=2),
-    "simo, shuffling BN": tiny("simo", encoder=shuffling(4)),
-    "mocov1": tiny("moco", encoder=shuffling(4, head="linear")),
-    "mocov2": tiny("moco", encoder=shuffling(4)),
-    "mocov2, in two parts": tiny("moco", encoder=shuffling(4), accumulate=2),
-    "mocov2, K < N": tiny("moco", negatives=NegativesSettings(count=5)),
-    "simclr": tiny("simclr", negatives=NegativesSettings()),
-    "simclr, sampled": tiny("simclr"),
-    "simclr, other view": tiny("simclr", negatives=NegativesSettings(both_views=False)),
-    "simclr, lars": tiny("simclr", optimiser=OptimiserSettings(name="lars")),
-    "simclr, in two parts": tiny("simclr", accumulate=2),
+    "simo": tiny(simo()),
+    "simo, all negatives": tiny(simo(count=None)),
+    "simo, shared draw": tiny(simo(shared=True)),
+    "simo, queue": tiny(simo(queue_size=21)),
+    "simo, in two micro-batches": tiny(simo(), accumulation_steps=2),
+    "simo, shuffling BN": tiny(simo(shuffle_bn=True), **SHUFFLED),
+    "simo, rising decay": tiny(simo(ema_schedule="cosine")),
+    "mocov1": tiny(moco(), bn_groups=4, head="linear"),
+    "mocov2": tiny(moco(), **SHUFFLED),
+    "mocov2, in two micro-batches": tiny(moco(), accumulation_steps=2, **SHUFFLED),
+    "mocov2, K < N": tiny(moco(queue_size=5, shuffle_bn=False)),
+    "simclr": tiny(SimCLRSettings()),
+    "simclr, sampled": tiny(SimCLRSettings(count=4)),
+    "simclr, other view": tiny(SimCLRSettings(both_views=False)),
+    "simclr, lars": tiny(SimCLRSettings(count=4), optimiser=OptimiserSettings(name="lars")),
+    "simclr, in two micro-batches": tiny(SimCLRSettings(count=4), accumulation_steps=2),
+    "toy": tiny(ToySettings()),
 }
 
 
 def built(recipe, dtype):
-    """The parts of a run with weights, statistics and memory of that dtype."""
+    """The components of a run with weights, statistics, queue and images of that dtype."""
     torch.manual_seed(0)
     torch.set_default_dtype(dtype)
     try:
-        return build_parts(recipe, source_from_dataset(Pictures()), backbone=TinyBackbone())
+        source = source_from_dataset(Pictures())
+        components = build_components(recipe, source, backbone=TinyBackbone())
     finally:
         torch.set_default_dtype(torch.float32)
+    components.loader.augments = [
+        Augment(each.pipeline, each.size, dtype) for each in components.loader.augments
+    ]
+    return components
 
 
 def three_steps(recipe, dtype):
-    """What the encoders, the memory and the optimiser hold after three steps."""
-    parts = built(recipe, dtype)
-    parts.method.train()
+    """What the encoders, the queue and the optimiser hold after three steps."""
+    components = built(recipe, dtype)
+    components.method.train()
     scaler = torch.amp.GradScaler("cpu", enabled=False)
-    last = parts.loader.steps_per_epoch - 1
-    warm_up(parts, in_dtype(parts.loader.batch(last), dtype))
-    looks = []
+    warm_up(components)
+    diagnosed = []
     for step in range(3):
-        rate = parts.learning_rate(step)
-        for group in parts.optimiser.param_groups:
+        rate = components.learning_rate(step)
+        for group in components.optimiser.param_groups:
             group["lr"] = rate
-        views = in_dtype(parts.loader.batch(step), dtype)
-        loss, output, fresh = optimise(parts, scaler, views, step)
-        seen = diagnose(
-            of_all_processes(output.contrasts),
-            temperature=parts.objective.temperature,
-            alpha=parts.objective.alpha,
-        )
-        parts.method.after_step(fresh)
-        looks.append(
-            {
-                "K": seen.num_negatives,
-                "margin": seen.margin,
-                "rate": rate,
-                "loss": float(processes.mean_over_processes(loss)),
-                "information": seen.information,
-                "gradient": seen.gradient_norm_mean,
+        output = optimise(components, scaler, components.loader.micro_batches(step), step)
+        seen = {"rate": rate, "loss": float(processes.mean_over_processes(output.loss))}
+        if output.contrasts:
+            found = diagnose(of_all_processes(output.contrasts), temperature=0.2, alpha=64)
+            seen |= {
+                "K": found.num_negatives,
+                "margin": found.margin,
+                "information": found.information,
+                "gradient": found.gradient_norm_mean,
             }
-        )
-    state = snapshot(parts, scaler, Alarms(), {}, 3)
-    return {"method": state["method"], "optimiser": state["optimiser"], "looks": looks}
+        components.method.after_step(output)
+        diagnosed.append(seen)
+    state = snapshot(components, scaler, Alarms(), {}, 3)
+    return {"method": state["method"], "optimiser": state["optimiser"], "diagnosed": diagnosed}
 
 
 def features(count):
@@ -152,10 +155,6 @@ def features(count):
     torch.manual_seed(0)
     found = extract_features(TinyBackbone().eval(), split, size=12, batch_size=8)
     return found.values, found.labels
-
-
-def in_dtype(views, dtype):
-    return Views(views.first.to(dtype), views.second.to(dtype), views.index)
 
 
 def free_port():

@@ -66,7 +66,7 @@ _HOMES: dict[str, str] = {
 }
 
 # `from eqco import *` takes what torch alone can import
-__all__ = [name for name, home in _HOMES.items() if home != _TRAINER]
+__all__ = [name for name, home in _HOMES.items() if home not in ("eqco.recipes", _TRAINER)]
 
 
 def __getattr__(name: str) -> Any:

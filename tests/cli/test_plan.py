@@ -36,7 +36,7 @@ def test_json_is_json_alone_and_strict(capsys):
     answer = json.loads(capsys.readouterr().out, parse_constant=refuse)
     assert answer["margin"] is answer["ceiling"] is answer["alpha"] is None
     assert answer["num_negatives"] == 16
-    assert answer["elsewhere"][0]["library"] == "eqco"
+    assert answer["snippets"][0]["library"] == "eqco"
 
 
 def test_a_memory_budget_is_read_with_its_unit(capsys):

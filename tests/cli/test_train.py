@@ -39,7 +39,7 @@ def test_recipes_are_listed_and_shown(columns, capsys, monkeypatch):
     assert all(name in text for name in ("simo", "mocov1", "mocov2", "simclr", "profile desk"))
     assert main(["recipes", "simo", "--profile", "desk"]) == 0
     shown = json.loads(capsys.readouterr().out)
-    assert shown["negatives"]["count"] == 16
+    assert shown["method"] | {"name": "simo", "count": 16} == shown["method"]
     assert main(["recipes", "simmo"]) == 2
 
 
@@ -49,7 +49,7 @@ def test_recipes_are_listed_and_shown(columns, capsys, monkeypatch):
         (["--recipe", "simmo"], "there is no recipe 'simmo'"),
         (["--profile", "huge"], "there is no profile 'huge'"),
         (["nowhere/at/all"], "neither a folder that exists nor a data set by name"),
-        (["--negatives.count", "256"], "offers 255"),
+        (["--method.count", "256"], "offers 255"),
         (["--objective.alpha", "-3"], "objective.alpha=-3"),
         (
             ["--training.epochs", "1", "--optimiser.warmup-epochs", "2"],
@@ -58,7 +58,7 @@ def test_recipes_are_listed_and_shown(columns, capsys, monkeypatch):
         (["--resume", "nowhere"], "nowhere a run directory?"),
         (["--resume", "a", "--out", "b"], "--out b and --resume a were both given"),
         (["--encoder.backbone", "resnet19"], "resnet18"),
-        (["--recipe", "mocov2", "--negatives.count", "4096"], "an epoch has 2 batches of 256"),
+        (["--recipe", "mocov2", "--method.queue-size", "4096"], "an epoch has 2 batches of 256"),
         (
             ["--resume", "a", "--objective.alpha", "3"],
             "new run: eqco train DATA --recipe RUN/recipe.json --objective.alpha … --out OTHER",
@@ -69,7 +69,7 @@ def test_recipes_are_listed_and_shown(columns, capsys, monkeypatch):
         ),
         (["--device", "cuda:7"], "--device cuda:7 cannot be used here"),
         (["--device", "toaster"], "--device toaster is no device; choose cpu"),
-        (["--recipe", "mocov1", "--training.epochs", "5"], "optimiser.drops=(12, 16); they must"),
+        (["--recipe", "mocov1", "--training.epochs", "5"], "optimiser.drops=(7, 10); they must"),
         (["--out", "a-file"], "a-file cannot be written (File exists)"),
     ],
 )
@@ -88,7 +88,7 @@ def test_an_unknown_setting_is_answered_with_the_nearest(capsys):
     assert "--objective.alpha" in capsys.readouterr().err
 
 
-def report(step, diagnostics=None, looked_at=0):
+def report(step, diagnostics=None, diagnosed_at=0):
     return StepReport(
         step=step,
         total_steps=36_000,
@@ -97,7 +97,7 @@ def report(step, diagnostics=None, looked_at=0):
         images_per_second=1000.0,
         seconds_left=1.0,
         diagnostics=diagnostics,
-        looked_at=looked_at,
+        diagnosed_at=diagnosed_at,
     )
 
 
@@ -126,8 +126,8 @@ def test_a_log_file_gets_about_sixty_lines():
 def test_a_log_file_says_of_which_step_an_earlier_reading_is():
     seen, stream = SimpleNamespace(information=1.234, information_kind="bound"), io.StringIO()
     lines = LogLines(stream)
-    lines.show(report(600, seen, looked_at=600))
-    lines.show(report(1200, seen, looked_at=600))
+    lines.show(report(600, seen, diagnosed_at=600))
+    lines.show(report(1200, seen, diagnosed_at=600))
     now, later = stream.getvalue().splitlines()
     assert "f̂ 1.23 (bound)," in now
     assert "f̂ 1.23 (bound of step 600)," in later
@@ -135,7 +135,7 @@ def test_a_log_file_says_of_which_step_an_earlier_reading_is():
 
 @pytest.mark.slow
 def test_a_training_leaves_a_run_that_its_recipe_file_repeats(tmp_path):
-    first = eqco("train", *QUICK, "--out", tmp_path / "a", "--negatives.count", 5)
+    first = eqco("train", *QUICK, "--out", tmp_path / "a", "--method.count", 5)
     assert first.returncode == 0, first.stderr
     assert "groceries: 675 images (" in first.stdout
     assert "as test); simo, light at 32 pixels" in first.stdout
@@ -145,7 +145,7 @@ def test_a_training_leaves_a_run_that_its_recipe_file_repeats(tmp_path):
     assert "chance, the most frequent class: 10.3 %" in first.stdout
     assert "images/s" in first.stdout
     recipe = json.loads((tmp_path / "a" / "recipe.json").read_text())
-    assert recipe["negatives"]["count"] == 5
+    assert recipe["method"]["count"] == 5
     second = eqco("train", "--recipe", tmp_path / "a" / "recipe.json", "--out", tmp_path / "b")
     assert second.returncode == 0, second.stderr
     lines = [(tmp_path / name / "metrics.jsonl").read_text() for name in "ab"]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.testing import assert_close
 
-from eqco.encoders.momentum import update_momentum
+from eqco.encoders.momentum import scheduled_ema_decay, update_momentum
 from eqco.runtime.errors import InputError
 
 
@@ -44,3 +44,21 @@ def test_beta_zero_copies_and_statistics_stay_their_own():
 def test_a_decay_outside_zero_and_one_is_refused(ema_decay):
     with pytest.raises(InputError, match="ema_decay="):
         update_momentum(network(0), network(1), ema_decay)
+
+
+@given(ema_decay=st.floats(0, 1), step=st.integers(0, 99))
+def test_a_rising_decay_goes_from_its_value_to_one(ema_decay, step):
+    now, later = (
+        scheduled_ema_decay(ema_decay, "cosine", step=each, total_steps=100)
+        for each in (step, step + 1)
+    )
+    assert ema_decay - 1e-12 <= now <= later + 1e-12 <= 1 + 2e-12
+    constant = scheduled_ema_decay(ema_decay, "constant", step=step, total_steps=100)
+    assert constant == ema_decay
+
+
+def test_a_rising_decay_by_hand():
+    """1 - 0.2 (1 + cos(π/3)) / 2 = 1 - 0.2 · 0.75 = 0.85."""
+    assert scheduled_ema_decay(0.8, "cosine", step=2, total_steps=6) == pytest.approx(0.85)
+    assert scheduled_ema_decay(0.8, "cosine", step=0, total_steps=6) == pytest.approx(0.8)
+    assert scheduled_ema_decay(0.8, "cosine", step=6, total_steps=6) == 1

@@ -15,7 +15,7 @@ from eqco.experiments.experiment import Site, missing_runs, recorded, reproduce
 from eqco.experiments.fig2 import kept_moments
 from eqco.experiments.fig4 import grid as fig4_grid
 from eqco.experiments.grid import differences, filled
-from eqco.experiments.scales import DESK, PAPER, SCALES, SMOKE, moco, simo
+from eqco.experiments.scales import DESK, EMBEDDED, PAPER, SMOKE, moco, simo
 from eqco.experiments.training_runs import run_name
 from eqco.recipes import recipe_from_dict
 from eqco.runtime.errors import InputError
@@ -95,8 +95,8 @@ def test_no_two_runs_of_a_profile_are_the_same():
 
 def test_experiments_share_their_baselines():
     """SiMo with all negatives, and MoCo v2 with its whole memory, are trained once in all."""
-    for scale in SCALES.values():
-        profile = next(name for name, each in SCALES.items() if each is scale)
+    scales = {"smoke": SMOKE, "desk": DESK, "embedded": EMBEDDED, "paper": PAPER}
+    for profile, scale in scales.items():
         plain = simo(scale, count=None, alpha=None)
         for name in ("fig4", "tab2", "tab3"):
             assert plain in EXPERIMENTS[name].profiles[profile], (name, profile)

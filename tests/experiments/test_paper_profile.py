@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from eqco.assembly import build_parts, rate_at
+from eqco.assembly import build_components, rate_at
 from eqco.data import Source, open_source
 from eqco.experiments import training_runs
 from eqco.experiments.catalog import EXPERIMENTS
@@ -60,7 +60,7 @@ def test_every_run_is_a_resnet50_on_imagenet_by_the_linear_protocol():
         assert recipe.data.image_size == 224, name
         assert run["data"] == "imagenet", name
         if name != "fig2":  # which asks for gradients, not for accuracy
-            assert run["linear"]["learning_rate"] == (0.1 if recipe.method == "simclr" else 30)
+            assert run["linear"]["learning_rate"] == (0.1 if recipe.method.name == "simclr" else 30)
 
 
 def test_runs_are_as_long_as_the_paper_says():
@@ -98,16 +98,16 @@ def test_the_settings_of_the_recipes_are_the_published_ones():
         "simclr": recipe_from_dict(simclr(PAPER, count=4, alpha=None)["training"]),
     }
     found = {
-        name: (r.objective.temperature, r.encoder.head, r.data.pipeline, r.encoder.batch_norm)
+        name: (r.objective.temperature, r.encoder.head, r.data.pipeline, r.method.shuffle_bn)
         for name, r in by_name.items()
     }
     assert found == {
-        "simo": (0.2, "normalised", "mocov2", "sync"),
-        "mocov1": (0.07, "linear", "mocov1", "shuffling"),
-        "mocov2": (0.2, "mlp", "mocov2", "shuffling"),
-        "simclr": (0.1, "normalised", "simclr", "sync"),
+        "simo": (0.2, "normalised", "mocov2", False),
+        "mocov1": (0.07, "linear", "mocov1", True),
+        "mocov2": (0.2, "mlp", "mocov2", True),
+        "simclr": (0.1, "normalised", "simclr", False),
     }
-    assert by_name["simo"].ema_decay == by_name["mocov2"].ema_decay == 0.999
+    assert by_name["simo"].method.ema_decay == by_name["mocov2"].method.ema_decay == 0.999
     assert by_name["simo"].optimiser.warmup_epochs == 10
 
 
@@ -130,20 +130,21 @@ def test_a_framework_takes_a_step_at_224_pixels(run, num_queries, num_negatives,
         training=replace(recipe.training, num_queries=num_queries),
         data=replace(recipe.data, workers=0),
     )
-    parts = build_parts(recipe, imagenet)
-    assert parts.loader.steps_per_epoch == IMAGENET // num_queries
-    parts.method.warm_up_memory(parts.loader.batch(0))
+    components = build_components(recipe, imagenet)
+    method, loader = components.method, components.loader
+    assert loader.steps_per_epoch == IMAGENET // num_queries
+    method.warm_up(*loader.micro_batches(0))
     scaler = torch.amp.GradScaler("cpu", enabled=False)
-    before = next(parts.method.encoder.parameters()).detach().clone()
-    for group in parts.optimiser.param_groups:
-        group["lr"] = parts.learning_rate(5004 * 10)
-    views = parts.loader.batch(1)
-    assert views.first.shape == (num_queries, 3, 224, 224)
-    loss, output, _ = optimise(parts, scaler, views, 0)
-    assert loss.isfinite()
+    before = next(method.encoder.parameters()).detach().clone()
+    for group in components.optimiser.param_groups:
+        group["lr"] = components.learning_rate(5004 * 10)
+    batches = loader.micro_batches(1)
+    assert batches[0].views[0].shape == (num_queries, 3, 224, 224)
+    output = optimise(components, scaler, batches, 0)
+    assert output.loss.isfinite()
     assert all(c.queries.shape == (num_queries, 128) for c in output.contrasts)
     assert all(c.negatives.num_negatives == num_negatives for c in output.contrasts)
-    assert not torch.equal(before, next(parts.method.encoder.parameters()))
+    assert not torch.equal(before, next(method.encoder.parameters()))
 
 
 def test_from_a_folder_to_the_linear_protocol(folder, tmp_path, monkeypatch):

@@ -14,7 +14,7 @@ from faults.warm import children_of
 
 from eqco.assembly import train
 from eqco.cli.main import main
-from eqco.data import EvaluationLoader, TwoViewLoader, Views, open_source, source_from_dataset
+from eqco.data import EvaluationLoader, StepLoader, open_source, source_from_dataset
 from eqco.recipes import read_recipe
 from eqco.runtime.checkpoints import CheckpointError, not_finite, read_checkpoint
 from eqco.runtime.errors import InputError
@@ -103,15 +103,15 @@ def test_a_worker_that_raises_names_the_item_and_the_checkpoint_stays(
 
 def test_nan_in_a_batch_stops_the_run_before_it_is_saved(pictures, tmp_path, monkeypatch, capsys):
     run = RunDirectory(tmp_path / "run")
-    iterate = TwoViewLoader.iterate
+    iterate = StepLoader.iterate
 
     def poisoned(self, start_step=0, stop_step=None):
-        for step, views in enumerate(iterate(self, start_step, stop_step), start=start_step):
+        for step, batches in enumerate(iterate(self, start_step, stop_step), start=start_step):
             if step == 7 and len(os.listdir(tmp_path)) == 1:
-                views.first[0, 0, 0, 0] = float("nan")
-            yield Views(views.first, views.second, views.index)
+                batches[0].views[0][0, 0, 0, 0] = float("nan")
+            yield batches
 
-    monkeypatch.setattr(TwoViewLoader, "iterate", poisoned)
+    monkeypatch.setattr(StepLoader, "iterate", poisoned)
     arguments = ["train", pictures, *SMALL, "--training.epochs", 4, "--out", run.path]
     assert main([str(each) for each in arguments]) == 2
     said = capsys.readouterr().err

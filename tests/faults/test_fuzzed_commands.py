@@ -194,10 +194,21 @@ def test_eqco_train_up_to_the_first_step(record_property):
         "--optimiser.drops": st.lists(small | broken, max_size=3),
     }
     for name in (
-        *("ema-decay", "data.image-size", "data.workers", "encoder.bn-groups", "negatives.count"),
+        *(
+            "method.ema-decay",
+            "data.image-size",
+            "data.workers",
+            "encoder.bn-groups",
+            "method.count",
+        ),
         *("objective.temperature", "objective.alpha", "optimiser.base-learning-rate"),
         *("optimiser.warmup-epochs", "training.num-queries", "training.epochs", "training.seed"),
-        *("training.accumulate", "encoder.width", "negatives.queue", "training.save-every"),
+        *(
+            "training.accumulation-steps",
+            "encoder.width",
+            "method.queue-size",
+            "training.save-every",
+        ),
     ):
         flags[f"--{name}"] = one(small, large)
     codes = never_fails_badly(

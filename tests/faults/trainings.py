@@ -5,7 +5,7 @@ import torch
 from eqco.runtime.checkpoints import read_checkpoint
 
 SMALL = ["--unlabelled", "--profile", "demo", "--data.image-size", 12]
-SMALL += ["--training.num-queries", 16, "--negatives.count", 4, "--optimiser.warmup-epochs", 0]
+SMALL += ["--training.num-queries", 16, "--method.count", 4, "--optimiser.warmup-epochs", 0]
 SMALL += ["--training.save-every", 1, "--training.log-every", 1]  # 48 images: three steps an epoch
 
 

@@ -1,21 +1,28 @@
-"""What every framework of the catalog promises."""
+"""What every method of the catalog promises; a new one is covered by being listed there."""
 
 import copy
 import math
-from dataclasses import dataclass
+import typing
+from dataclasses import fields, replace
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 from torch.testing import assert_close
+from toy_method import ToySettings
 
-from eqco.contrast import KeyQueue, NTXentLoss, Objective
-from eqco.data import Views
-from eqco.encoders import Encoder, normalised_head, split_batch_norm
-from eqco.methods import METHODS, MoCo, SimCLR, SiMo
+from eqco.contrast import NTXentLoss, Objective
+from eqco.data import Batch, DataSettings
+from eqco.encoders import Encoder, normalised_head, scheduled_ema_decay, split_batch_norm
+from eqco.methods import METHODS, MethodParts, MoCoSettings, SimCLRSettings, SiMoSettings
+from eqco.methods.base import KeyEncoderSettings
+from eqco.recipes.profiles import for_short_training
+from eqco.runtime.errors import InputError
 from eqco.training.diagnostics import diagnose
 
-N, D = 8, 6
+N, D, TOTAL_STEPS = 24, 6, 80
+DATA = DataSettings(image_size=4)
 
 
 class TinyBackbone(nn.Module):
@@ -23,7 +30,8 @@ class TinyBackbone(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(12, 10), nn.BatchNorm1d(10), nn.ReLU())
+        pooled = nn.AdaptiveAvgPool2d(2), nn.Flatten()
+        self.layers = nn.Sequential(*pooled, nn.Linear(12, 10), nn.BatchNorm1d(10), nn.ReLU())
 
     def forward(self, images):
         return self.layers(images)
@@ -34,69 +42,90 @@ def tiny_encoder(seed=0):
     return Encoder(TinyBackbone(), normalised_head(10, D)).double()
 
 
-def tiny_views(seed=0, count=N):
+def tiny_batch(settings, seed=0):
     generator = torch.Generator().manual_seed(seed)
-    images = torch.randn(count, 3, 2, 2, dtype=torch.float64, generator=generator)
-    noise = torch.randn(2, count, 3, 2, 2, dtype=torch.float64, generator=generator)
-    return Views(images + 0.3 * noise[0], images + 0.3 * noise[1], torch.arange(count))
+    images = torch.randn(N, 3, 2, 2, dtype=torch.float64, generator=generator)
+    views = []
+    for view in settings.views(DATA):
+        noise = torch.randn(N, 3, 2, 2, dtype=torch.float64, generator=generator)
+        views.append(F.interpolate(images + 0.3 * noise, size=view.size))
+    return Batch(tuple(views), torch.arange(N))
 
 
-def queue(capacity, filled=0):
-    made = KeyQueue(capacity, D).double()
-    if filled:
-        made.enqueue(torch.randn(filled, D, dtype=torch.float64))
-    return made
+def variations(settings):
+    """The settings, and each of their switches turned the other way."""
+    yield "", settings
+    hints = typing.get_type_hints(type(settings))
+    for entry in fields(settings):
+        now, choices = getattr(settings, entry.name), typing.get_args(hints[entry.name])
+        if isinstance(now, bool):
+            choices = (not now,)
+        elif now is not None and type(None) in choices:
+            choices = (None,)
+        for value in choices:
+            if isinstance(value, bool | str | None) and value != now:
+                yield f", {entry.name}={value}", replace(settings, **{entry.name: value})
 
 
-@dataclass(frozen=True)
-class Variant:
-    make: object
-    num_negatives: int
-    num_contrasts: int = 1
-    keys_learn: bool = False
-    moves: bool = True
+def small(kind):
+    return for_short_training(kind(), ema_decay=0.9, memory=N)
 
 
 VARIANTS = {
-    "simo": Variant(lambda e: SiMo(e, num_negatives=3), 3),
-    "simo, all": Variant(lambda e: SiMo(e, num_negatives=None), N - 1),
-    "simo, shared draw": Variant(lambda e: SiMo(e, num_negatives=3, shared=True), 3),
-    "simo, queue": Variant(lambda e: SiMo(e, num_negatives=3, queue=queue(9, 9)), 12),
-    "moco": Variant(lambda e: MoCo(e, queue=queue(20, 20)), 20),
-    "moco, K < N": Variant(lambda e: MoCo(e, queue=queue(5, N)), 5),
-    "simclr": Variant(SimCLR, 2 * N - 2, 2, True, False),
-    "simclr, sampled": Variant(lambda e: SimCLR(e, num_negatives=4), 4, 2, True, False),
-    "simclr, other view": Variant(lambda e: SimCLR(e, both_views=False), N - 1, 2, True, False),
+    kind.name + said: settings
+    for kind in (*METHODS.values(), ToySettings)
+    for said, settings in variations(small(kind))
+} | {
+    "simo, queue": SiMoSettings(count=3, queue_size=9),
+    "simo, queue and all": SiMoSettings(count=None, queue_size=30),
+    "moco, K < N": MoCoSettings(queue_size=5),
+    "simclr, sampled": SimCLRSettings(count=4),
 }
 
 
 @pytest.fixture(params=VARIANTS)
-def variant(request):
+def settings(request):
     return VARIANTS[request.param]
 
 
-def made(variant, seed=0):
+def made(settings, seed=0, objective=None):
+    """The method with its queue full."""
+    parts = MethodParts(
+        make_encoder=lambda number: tiny_encoder(100 * seed + number),
+        objective=objective or Objective(temperature=0.2, alpha=64),
+        total_steps=TOTAL_STEPS,
+        seed=0,
+    )
     torch.manual_seed(seed)
-    return variant.make(tiny_encoder(seed)).train()
+    method = settings.build(parts).double().train()
+    for number in range(2):
+        method.warm_up(tiny_batch(settings, 50 + number), number)
+    return method
 
 
-def test_the_catalog_is_covered():
-    kinds = {type(made(variant)) for variant in VARIANTS.values()}
-    assert kinds == set(METHODS.values())
+def contrasts_of(settings, step=0):
+    return made(settings)(tiny_batch(settings), step).contrasts
 
 
-def test_shapes_and_k_counted(variant):
-    output = made(variant)(tiny_views(), 0)
-    assert len(output.contrasts) == variant.num_contrasts
-    for contrast in output.contrasts:
-        assert contrast.weight == 1
+def test_every_switch_is_tried():
+    """Else the variants above could be fewer than they seem."""
+    assert {"simo, shared=True", "simo, count=None", "simo, shuffle_bn=True"} <= set(VARIANTS)
+    assert {"simo, ema_schedule=cosine", "moco, shuffle_bn=False"} <= set(VARIANTS)
+    assert {"simclr, both_views=False", "simclr, shared=True", "toy"} <= set(VARIANTS)
+
+
+def test_the_settings_count_the_negatives_that_there_are(settings):
+    settings.check(num_queries=N)
+    contrasts = contrasts_of(settings)
+    assert bool(contrasts) == (settings.num_negatives(N) is not None)
+    for contrast in contrasts:
         assert contrast.queries.shape == contrast.positives.shape == (N, D)
-        assert contrast.negatives.num_negatives == variant.num_negatives
+        assert contrast.negatives.num_negatives == settings.num_negatives(N)
 
 
-def test_no_query_meets_a_key_of_its_own_instance(variant):
+def test_no_query_meets_a_key_of_its_own_instance(settings):
     """Neither its positive nor, where both views are keys, itself."""
-    for contrast in made(variant)(tiny_views(), 0).contrasts:
+    for contrast in contrasts_of(settings):
         negatives = contrast.negatives
         for n in range(N):
             if negatives.indices is not None:
@@ -106,128 +135,142 @@ def test_no_query_meets_a_key_of_its_own_instance(variant):
                 if negatives.excluded is not None:
                     kept[negatives.excluded[n]] = False
                 met = negatives.keys[kept]
-            assert len(met) == variant.num_negatives
+            assert len(met) == settings.num_negatives(N)
             for own in (contrast.positives[n], contrast.queries[n]):
                 assert (met - own).abs().sum(dim=1).min() > 1e-6
 
 
-def test_gradient_reaches_the_encoder_and_nothing_else(variant):
-    method = made(variant)
-    Objective(temperature=0.2, alpha=64)(method(tiny_views(), 0).contrasts).backward()
+def test_the_loss_is_the_objectives_where_there_are_contrasts(settings):
+    objective = Objective(temperature=0.3, alpha=10)
+    output = made(settings, objective=objective)(tiny_batch(settings), 0)
+    assert output.loss.shape == ()
+    if output.contrasts:
+        assert_close(output.loss, objective(output.contrasts))
+
+
+def test_gradient_reaches_every_parameter_that_asks_for_it(settings):
+    method = made(settings)
+    method(tiny_batch(settings), 0).loss.backward()
     for name, parameter in method.named_parameters():
-        if name.startswith("encoder."):
-            assert parameter.grad is not None
-        else:
-            assert parameter.grad is None
-            assert not parameter.requires_grad
+        assert (parameter.grad is not None) == parameter.requires_grad, name
+    assert all(parameter.requires_grad for parameter in method.encoder.parameters())
 
 
-def test_keys_carry_gradient_only_in_simclr(variant):
-    for contrast in made(variant)(tiny_views(), 0).contrasts:
-        assert contrast.positives.requires_grad == variant.keys_learn
-        assert contrast.negatives.keys.requires_grad == variant.keys_learn
+def test_keys_carry_gradient_only_where_the_method_is_symmetric(settings):
+    for contrast in contrasts_of(settings):
+        assert contrast.positives.requires_grad == settings.symmetric
+        assert contrast.negatives.keys.requires_grad == settings.symmetric
 
 
-def test_forward_stores_nothing_but_batch_statistics(variant):
-    method = made(variant)
+def test_forward_stores_nothing_but_batch_statistics(settings):
+    method = made(settings)
     before = copy.deepcopy(method.state_dict())
-    method(tiny_views(), 0)
+    method(tiny_batch(settings), 0)
     for name, value in method.state_dict().items():
-        if "running" not in name and "num_batches" not in name:
+        if "_extra_state" in name:
+            assert value == before[name]
+        elif "running" not in name and "num_batches" not in name:
             assert torch.equal(value, before[name]), name
 
 
-def step(method, number):
+def step(method, settings, number):
     """One step of training; returns its loss."""
-    optimiser = torch.optim.SGD(method.encoder.parameters(), lr=0.1)
-    output = method(tiny_views(number), number)
-    loss = Objective(temperature=0.2, alpha=64)(output.contrasts)
-    loss.backward()
+    trained = [parameter for parameter in method.parameters() if parameter.requires_grad]
+    optimiser = torch.optim.SGD(trained, lr=0.1)
+    output = method(tiny_batch(settings, number), number)
+    output.loss.backward()
     optimiser.step()
     optimiser.zero_grad()
-    method.after_step(output.fresh_keys)
-    return loss.detach()
+    method.after_step(output)
+    return output.loss.detach()
 
 
-def test_after_the_step_the_key_encoder_moves_by_eq_16(variant):
-    if not variant.moves:
-        return
-    method = made(variant)
-    method.ema_decay = 0.75
-    start = [p.clone() for p in method.key_encoder.network.parameters()]
-    step(method, 0)
-    queries = method.encoder.parameters()
-    for before, query, key in zip(
-        start, queries, method.key_encoder.network.parameters(), strict=True
-    ):
-        assert_close(key, 0.75 * before + 0.25 * query)
+WITH_KEY_ENCODER = {
+    name: settings
+    for name, settings in VARIANTS.items()
+    if isinstance(settings, KeyEncoderSettings)
+}
 
 
-def test_saved_and_loaded_goes_on_like_never_saved(variant):
-    method = made(variant)
+@pytest.mark.parametrize("name", WITH_KEY_ENCODER)
+def test_after_each_step_the_key_encoder_moves_by_eq_16(name):
+    settings = replace(WITH_KEY_ENCODER[name], ema_decay=0.75)
+    method = made(settings)
     for number in range(3):
-        step(method, number)
-    loaded = made(variant, seed=1)
+        decay = scheduled_ema_decay(
+            0.75, settings.ema_schedule, step=number, total_steps=TOTAL_STEPS
+        )
+        start = [p.clone() for p in method.key_encoder.network.parameters()]
+        step(method, settings, number)
+        keys = method.key_encoder.network.parameters()
+        for before, query, key in zip(start, method.encoder.parameters(), keys, strict=True):
+            assert_close(key, decay * before + (1 - decay) * query)
+
+
+def test_saved_and_loaded_goes_on_like_never_saved(settings):
+    method = made(settings)
+    for number in range(3):
+        step(method, settings, number)
+    loaded = made(settings, seed=1)
     loaded.load_state_dict(copy.deepcopy(method.state_dict()))
     for number in range(3, 6):
-        assert torch.equal(step(method, number), step(loaded, number))
+        assert torch.equal(step(method, settings, number), step(loaded, settings, number))
 
 
-def test_the_same_step_draws_the_same(variant):
-    first, second = (made(variant)(tiny_views(), 5).contrasts for _ in range(2))
-    for one, other in zip(first, second, strict=True):
-        assert torch.equal(one.queries, other.queries)
-        if one.negatives.indices is not None:
-            assert torch.equal(one.negatives.indices, other.negatives.indices)
+def test_the_same_step_draws_the_same(settings):
+    first, second = (made(settings)(tiny_batch(settings), 5) for _ in range(2))
+    assert torch.equal(first.loss, second.loss)
 
 
-def test_a_tiny_batch_is_overfitted(variant):
-    method = made(variant)
-    optimiser = torch.optim.Adam(method.encoder.parameters(), lr=0.02)
-    objective, losses = Objective(temperature=0.2), []
-    for number in range(80):
-        output = method(tiny_views(0), number)
-        loss = objective(output.contrasts)
+def test_a_tiny_batch_is_overfitted(settings):
+    if isinstance(settings, KeyEncoderSettings):
+        settings = replace(settings, ema_decay=0.5, ema_schedule="constant")
+    method = made(settings, objective=Objective(temperature=0.2))
+    trained = [parameter for parameter in method.parameters() if parameter.requires_grad]
+    optimiser = torch.optim.Adam(trained, lr=0.02)
+    losses = []
+    for number in range(TOTAL_STEPS):
+        output = method(tiny_batch(settings), number)
         optimiser.zero_grad()
-        loss.backward()
+        output.loss.backward()
         optimiser.step()
-        if getattr(method, "ema_decay", None) is not None:
-            method.ema_decay = 0.5
-        # a memory of this very batch would hold each query's own key
-        method.after_step(None)
-        losses.append(float(loss.detach()))
-    assert losses[-1] < 0.3 * losses[0]
+        # a queue of this very batch would hold each query's own key
+        method.after_step(replace(output, new_keys=None))
+        losses.append(float(output.loss.detach()))
+    assert losses[-1] < 0.4 * losses[0]
 
 
-def test_eqco_and_plain_agree_when_alpha_is_k(variant):
-    contrasts = made(variant)(tiny_views(), 0).contrasts
+def test_eqco_and_plain_agree_when_alpha_is_k(settings):
+    contrasts = contrasts_of(settings)
+    if settings.num_negatives(N) is None:
+        assert not contrasts
+        return
     plain = Objective(temperature=0.2)(contrasts)
-    assert torch.equal(plain, Objective(temperature=0.2, alpha=variant.num_negatives)(contrasts))
+    same = Objective(temperature=0.2, alpha=settings.num_negatives(N))(contrasts)
+    assert torch.equal(plain, same)
 
 
-def test_warm_up_puts_the_parts_of_a_batch_into_memory():
-    for method in (
-        MoCo(tiny_encoder(), queue=queue(20)),
-        SiMo(tiny_encoder(), num_negatives=3, queue=queue(20)),
-    ):
-        method.warm_up_memory(tiny_views(1))
-        assert method.queue.filled == N
-        method.warm_up_memory(tiny_views(2), 1)
-        assert method.queue.filled == 2 * N
-        assert method(tiny_views(), 0).contrasts[0].negatives.num_negatives in (2 * N, 2 * N + 3)
+@pytest.mark.parametrize("settings", [MoCoSettings(queue_size=60), SiMoSettings(queue_size=60)])
+def test_warm_up_fills_the_queue_micro_batch_by_micro_batch(settings):
+    method = made(settings)  # which gave it two
+    assert method.queue.filled == 2 * N
+    method.warm_up(tiny_batch(settings, 2), 2)
+    assert method.queue.filled == 60
 
 
 def test_the_queue_holds_the_keys_of_the_step_before():
-    method = MoCo(tiny_encoder(), queue=queue(N, N))
-    output = method(tiny_views(), 0)
-    method.after_step(output.fresh_keys)
-    assert_close(method.queue.keys, output.fresh_keys)
-    assert_close(output.fresh_keys, output.contrasts[0].positives)
+    settings = MoCoSettings(queue_size=N)
+    method = made(settings)
+    output = method(tiny_batch(settings), 0)
+    method.after_step(output)
+    held, new = (keys.sort(dim=0).values for keys in (method.queue.keys, output.new_keys))
+    assert_close(held, new)
+    assert_close(output.new_keys, output.contrasts[0].positives)
 
 
 def test_the_two_directions_of_simclr_draw_separately():
-    contrasts = SimCLR(tiny_encoder(), num_negatives=4)(tiny_views(), 3).contrasts
-    assert not torch.equal(contrasts[0].negatives.indices, contrasts[1].negatives.indices)
+    first, second = contrasts_of(SimCLRSettings(count=4), step=3)
+    assert not torch.equal(first.negatives.indices, second.negatives.indices)
 
 
 def published_simclr_objective(first, second, temperature):
@@ -247,12 +290,11 @@ def published_simclr_objective(first, second, temperature):
 
 
 def test_simclr_is_the_published_sum_of_both_directions_in_value_and_gradient():
-    method, views = SimCLR(tiny_encoder()).train(), tiny_views()
+    settings = SimCLRSettings()
+    method, batch = made(settings, objective=Objective(temperature=0.1)), tiny_batch(settings)
     parameters = list(method.parameters())
-    ours = Objective(temperature=0.1)(method(views, step=0).contrasts)
-    published = published_simclr_objective(
-        method.encoder(views.first), method.encoder(views.second), 0.1
-    )
+    ours = method(batch, step=0).loss
+    published = published_simclr_objective(*map(method.encoder, batch.views), 0.1)
     assert_close(ours, published, rtol=1e-11, atol=1e-11)
     for mine, theirs in zip(
         torch.autograd.grad(ours, parameters),
@@ -280,27 +322,52 @@ def test_nt_xent_loss_is_half_of_simclrs_published_objective():
 
 def test_information_is_a_mean_over_the_directions_whatever_their_weight():
     """f̂ and its ceiling are of one query: log(1 + K) − L, with L a mean and not a sum."""
-    contrasts = SimCLR(tiny_encoder()).train()(tiny_views(), step=0).contrasts
+    contrasts = contrasts_of(SimCLRSettings())
     seen = diagnose(contrasts, temperature=0.1, alpha=None)
     mean = float(Objective(temperature=0.1)(contrasts).detach()) / 2
     assert seen.information == pytest.approx(math.log(2 * N - 1) - mean, rel=1e-6)
     assert seen.ceiling == pytest.approx(math.log(2 * N - 1))
 
 
-def test_shuffling_changes_nothing_with_one_batch_norm_and_something_with_two():
-    for groups, same in ((1, True), (2, False)):
-        keys = []
-        for shuffle in (False, True):
-            encoder = split_batch_norm(tiny_encoder(), groups) if groups > 1 else tiny_encoder()
-            method = SiMo(encoder, num_negatives=3, shuffle=shuffle).train()
-            keys.append(method(tiny_views(), 0).contrasts[0].positives)
-        assert torch.allclose(*keys) == same
+@pytest.mark.parametrize(("groups", "same"), [(1, True), (2, False)])
+def test_shuffling_matters_only_where_batch_norm_is_split(groups, same):
+    def parts(number):
+        return split_batch_norm(tiny_encoder(), groups) if groups > 1 else tiny_encoder()
+
+    keys = []
+    for shuffle in (False, True):
+        settings = SiMoSettings(count=3, shuffle_bn=shuffle)
+        objective = Objective(temperature=0.2)
+        built = settings.build(
+            MethodParts(make_encoder=parts, objective=objective, total_steps=1, seed=0)
+        )
+        keys.append(built.train()(tiny_batch(settings), 0).contrasts[0].positives)
+    assert torch.allclose(*keys) == same
 
 
 def test_beta_zero_means_keys_of_the_same_weights():
-    method = SiMo(tiny_encoder(), ema_decay=0.0, num_negatives=3).train()
-    step(method, 0)
-    views = tiny_views(4)
-    contrast = method(Views(views.first, views.first, views.index), 1).contrasts[0]
-    unit = contrast.queries / contrast.queries.norm(dim=1, keepdim=True)
-    assert_close(contrast.positives, unit)
+    settings = SiMoSettings(count=3, ema_decay=0.0)
+    method = made(settings)
+    step(method, settings, 0)
+    batch = tiny_batch(settings, 4)
+    contrast = method(Batch((batch.views[0],) * 2, batch.index), 1).contrasts[0]
+    assert_close(contrast.positives, F.normalize(contrast.queries, dim=1))
+
+
+@pytest.mark.parametrize(
+    ("settings", "num_queries", "message"),
+    [
+        (SiMoSettings(count=256), 256, "method.count=256, but .* offers 255 .*count None"),
+        (SiMoSettings(count=0), 256, "method.count=0"),
+        (SiMoSettings(), 1, "a micro-batch of 1 offers no negatives"),
+        (SiMoSettings(queue_size=-1), 256, "method.queue_size=-1"),
+        (SiMoSettings(ema_decay=1.5), 256, "method.ema_decay=1.5"),
+        (SimCLRSettings(count=511), 256, "offers 510 negatives"),
+        (SimCLRSettings(count=256, both_views=False), 256, "offers 255 negatives"),
+        (MoCoSettings(queue_size=0), 256, "MoCo needs .*--method.queue-size 4096"),
+        (MoCoSettings(ema_decay=-0.1), 256, "method.ema_decay=-0.1"),
+    ],
+)
+def test_settings_refuse_what_cannot_be_trained(settings, num_queries, message):
+    with pytest.raises(InputError, match=message):
+        settings.check(num_queries=num_queries)

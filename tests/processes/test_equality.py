@@ -1,4 +1,4 @@
-"""Two processes equal one, and so do four: every framework, to rounding."""
+"""Two processes equal one, and so do four: every method, to rounding."""
 
 import pytest
 import together
@@ -30,7 +30,7 @@ def held(tmp_path_factory):
 def test_processes_hold_what_one_process_holds(held, count, dtype, name):
     """Parameters, key encoder, running statistics, queue and cursor, K, margin, rate, loss, f̂."""
     alone = three_steps(CASES[name], dtype)
-    kinds = ["method", "looks"]
+    kinds = ["method", "diagnosed"]
     if dtype == torch.float64:  # gradients of steep losses differ by more in float32
         kinds.append("optimiser")
     for rank in range(count):

@@ -3,7 +3,8 @@
 import contextlib
 import json
 import math
-from dataclasses import replace
+import re
+from dataclasses import fields, replace
 
 import pytest
 from hypothesis import given
@@ -11,12 +12,12 @@ from hypothesis import strategies as st
 
 from eqco.assembly.parts import scaled_rate
 from eqco.cli.train import parse as parse_training
+from eqco.methods import METHODS, MoCoSettings, SimCLRSettings, SiMoSettings
 from eqco.recipes import (
     PROFILES,
     RECIPES,
     DataSettings,
     EncoderSettings,
-    NegativesSettings,
     ObjectiveSettings,
     OptimiserSettings,
     Recipe,
@@ -39,30 +40,29 @@ def test_the_published_settings():
             recipe.optimiser.schedule,
             recipe.optimiser.warmup_epochs,
             recipe.objective.temperature,
-            recipe.encoder.batch_norm,
+            recipe.method.shuffle_bn,
             recipe.encoder.head,
             recipe.data.pipeline,
         )
         for name, recipe in RECIPES.items()
     }
     assert rows == {
-        "simo": (0.03, 0.9, 1e-4, "cosine", 10, 0.2, "sync", "normalised", "mocov2"),
-        "mocov1": (0.03, 0.9, 1e-4, "steps", 0, 0.07, "shuffling", "linear", "mocov1"),
-        "mocov2": (0.03, 0.9, 1e-4, "cosine", 0, 0.2, "shuffling", "mlp", "mocov2"),
-        "simclr": (0.3, 0.9, 1e-6, "cosine", 10, 0.1, "sync", "normalised", "simclr"),
+        "simo": (0.03, 0.9, 1e-4, "cosine", 10, 0.2, False, "normalised", "mocov2"),
+        "mocov1": (0.03, 0.9, 1e-4, "steps", 0, 0.07, True, "linear", "mocov1"),
+        "mocov2": (0.03, 0.9, 1e-4, "cosine", 0, 0.2, True, "mlp", "mocov2"),
+        "simclr": (0.3, 0.9, 1e-6, "cosine", 10, 0.1, False, "normalised", "simclr"),
     }
     assert RECIPES["mocov1"].optimiser.drops == (120, 160)
     for recipe in RECIPES.values():
         assert (recipe.training.num_queries, recipe.training.epochs) == (256, 200)
         assert (recipe.encoder.backbone, recipe.encoder.embedding_dim) == ("resnet50", 128)
-    numbers = {name: (r.negatives.count, r.objective.alpha) for name, r in RECIPES.items()}
-    assert numbers == {
-        "simo": (16, 256),
-        "mocov1": (65536, None),
-        "mocov2": (65536, None),
-        "simclr": (256, 256),  # Figure 3b's largest K, where the margin is zero
-    }
-    assert RECIPES["simo"].ema_decay == RECIPES["mocov1"].ema_decay == 0.999
+    assert RECIPES["simo"].method == SiMoSettings(count=16, ema_decay=0.999)
+    assert RECIPES["mocov2"].method == MoCoSettings(queue_size=65536, ema_decay=0.999)
+    assert RECIPES["mocov1"].method == RECIPES["mocov2"].method
+    # Figure 3b's largest K, where the margin is zero
+    assert RECIPES["simclr"].method == SimCLRSettings(count=256, both_views=True)
+    alphas = {name: recipe.objective.alpha for name, recipe in RECIPES.items()}
+    assert alphas == {"simo": 256, "mocov1": None, "mocov2": None, "simclr": 256}
 
 
 def test_the_square_root_rule_has_a_base_of_its_own():
@@ -86,9 +86,27 @@ def test_json_and_back_is_the_same_recipe(name, profile, tmp_path):
 
 
 def test_the_command_line_takes_the_none_that_refusals_name():
-    typed = ["--negatives.count", "None", "--objective.alpha", "None"]
+    typed = ["--method.count", "None", "--objective.alpha", "None"]
     options = parse_training(["--training.num-queries", "16", *typed])
-    assert (options.negatives.count, options.objective.alpha) == (None, None)
+    assert (options.method.count, options.objective.alpha) == (None, None)
+
+
+@pytest.mark.parametrize("kind", METHODS.values(), ids=list(METHODS))
+def test_a_methods_settings_survive_json_under_its_name(kind):
+    recipe = Recipe(method=kind())
+    plain = recipe_to_dict(recipe)
+    assert plain["method"]["name"] == kind.name
+    assert recipe_from_dict(json.loads(json.dumps(plain))) == recipe
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_the_help_of_a_recipe_shows_its_methods_options_alone(recipe, capsys):
+    with pytest.raises(SystemExit):
+        parse_training(["--recipe", recipe, "--help"])
+    options = capsys.readouterr().out.split("--unlabelled", 1)[1]  # below the examples
+    shown = set(re.findall(r"--method\.(?:no-)?([\w-]+)", options))
+    own = {entry.name.replace("_", "-") for entry in fields(named_recipe(recipe).method)}
+    assert shown == own
 
 
 def test_infinity_survives_json():
@@ -101,35 +119,18 @@ def test_infinity_survives_json():
     ("make", "message"),
     [
         (
-            lambda: Recipe(negatives=NegativesSettings(count=256)),
-            "negatives.count=256, but a batch of num_queries=256 offers 255 .*"
-            "use all 255 by --negatives.count None",
-        ),
-        (
-            lambda: Recipe(method="simclr", negatives=NegativesSettings(count=511)),
-            "offers 510 negatives",
+            lambda: Recipe(method=SiMoSettings(count=256)),
+            "method.count=256, but a batch of num_queries=256 offers 255 .*"
+            "use all 255 by --method.count None",
         ),
         (
             lambda: Recipe(
-                negatives=NegativesSettings(count=16), training=TrainingSettings(accumulate=16)
+                method=SiMoSettings(count=16), training=TrainingSettings(accumulation_steps=16)
             ),
             "num_queries=16 offers 15",
         ),
-        (lambda: Recipe(negatives=NegativesSettings(count=0)), "negatives.count=0"),
-        (
-            lambda: Recipe(method="moco"),
-            "negatives.count=None; MoCo needs .*--negatives.count 4096",
-        ),
-        (
-            lambda: Recipe(method="moco", negatives=NegativesSettings(count=8, queue=8)),
-            "negatives.queue=8 with MoCo",
-        ),
-        (
-            lambda: Recipe(method="simclr", negatives=NegativesSettings(queue=8)),
-            "SimCLR has no memory",
-        ),
         (lambda: Recipe(training=TrainingSettings(num_queries=1)), "offers no negatives"),
-        (lambda: Recipe(training=TrainingSettings(accumulate=3)), "3 equal parts"),
+        (lambda: Recipe(training=TrainingSettings(accumulation_steps=3)), "3 micro-batches of one"),
         (lambda: Recipe(training=TrainingSettings(epochs=0)), "training.epochs=0"),
         (lambda: Recipe(objective=ObjectiveSettings(temperature=0)), "objective.temperature=0"),
         (
@@ -142,16 +143,16 @@ def test_infinity_survives_json():
             "base_learning_rate=-1",
         ),
         (lambda: Recipe(optimiser=OptimiserSettings(weight_decay=-1)), "weight_decay=-1"),
-        (lambda: Recipe(ema_decay=1.5), "ema_decay=1.5"),
+        (lambda: Recipe(method=SiMoSettings(ema_decay=1.5)), "method.ema_decay=1.5"),
         (lambda: Recipe(data=DataSettings(image_size=0)), "data.image_size=0"),
-        (lambda: Recipe(encoder=EncoderSettings(bn_groups=2)), "batch_norm=sync"),
+        (lambda: Recipe(encoder=EncoderSettings(bn_groups=2)), "bn_groups=2 without shuffling BN"),
         (
-            lambda: Recipe(encoder=EncoderSettings(batch_norm="shuffling", bn_groups=3)),
-            "bn_groups=3",
+            lambda: Recipe(method=SimCLRSettings(), encoder=EncoderSettings(bn_groups=2)),
+            "bn_groups=2 without shuffling BN",
         ),
         (
-            lambda: Recipe(method="simclr", encoder=EncoderSettings(batch_norm="shuffling")),
-            "needs a key encoder",
+            lambda: Recipe(method=MoCoSettings(), encoder=EncoderSettings(bn_groups=3)),
+            "cut into encoder.bn_groups=3",
         ),
         (lambda: named_recipe("simmo"), "there is no recipe 'simmo'"),
         (lambda: named_recipe("simo", "big"), "there is no profile 'big'"),
@@ -164,7 +165,13 @@ def test_infinity_survives_json():
         (lambda: recipe_from_dict({"objective": 3}), "must be a group of settings"),
         (lambda: recipe_from_dict([]), "a recipe must be a group"),
         (lambda: recipe_from_dict({"objective": {"alpha": "many"}}), "objective.alpha='many'"),
-        (lambda: recipe_from_dict({"method": "byol"}), "method='byol'; there are 'simo'"),
+        (lambda: recipe_from_dict({"method": "byol"}), "method.name='byol'; .* simo, moco, simclr"),
+        (lambda: recipe_from_dict({"method": {"name": "byol"}}), "method.name='byol'"),
+        (lambda: recipe_from_dict({"method": {"count": 3}}), "method.name=None"),
+        (
+            lambda: recipe_from_dict({"method": {"name": "moco", "queue": 3}}),
+            "no setting 'queue' in method. Did you mean 'queue_size'",
+        ),
         (lambda: recipe_from_dict({"training": {"epochs": 1.5}}), "of type int"),
         (lambda: recipe_from_dict({"training": {"epochs": True}}), "of type int"),
         (lambda: recipe_from_dict({"optimiser": {"drops": 3}}), "a list of numbers"),
@@ -189,7 +196,9 @@ plain = st.recursive(
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
-            st.sampled_from(["method", "data", "training", "epochs", "objective", "alpha", "x"]),
+            st.sampled_from(
+                ["method", "name", "count", "data", "training", "epochs", "objective", "alpha", "x"]
+            ),
             inner,
             max_size=4,
         )
@@ -210,4 +219,4 @@ def test_a_recipe_is_a_value():
     assert other != recipe
     assert hash(recipe) == hash(named_recipe("simo"))
     with pytest.raises(AttributeError):
-        recipe.method = "moco"
+        recipe.method = MoCoSettings()

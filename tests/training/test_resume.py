@@ -12,12 +12,12 @@ import torch
 from torch import nn
 
 from eqco import assembly
-from eqco.assembly import build_parts, load, resume, train
+from eqco.assembly import build_components, load, resume, train
 from eqco.data import source_from_dataset
+from eqco.methods import MoCoSettings, SimCLRSettings, SiMoSettings
 from eqco.recipes import (
     DataSettings,
     EncoderSettings,
-    NegativesSettings,
     ObjectiveSettings,
     OptimiserSettings,
     Recipe,
@@ -29,7 +29,7 @@ from eqco.runtime.errors import InputError
 from eqco.runtime.run_directory import RunDirectory
 from eqco.training.alarms import NonFiniteLossError
 from eqco.training.diagnostics import diagnose
-from eqco.training.loop import cut, optimise
+from eqco.training.loop import optimise, warm_up
 
 
 class Pictures(torch.utils.data.Dataset):
@@ -66,30 +66,35 @@ def source():
     return source_from_dataset(Pictures())
 
 
-def tiny(method, **changes):
-    counts = {"simo": 3, "moco": 12, "simclr": 4}
-    recipe = Recipe(
-        method=method,
-        ema_decay=0.9,
-        data=DataSettings(image_size=8),
-        encoder=EncoderSettings(embedding_dim=4),
-        negatives=NegativesSettings(count=counts[method]),
+METHODS = {
+    "simo": SiMoSettings(count=3, ema_decay=0.9),
+    "moco": MoCoSettings(queue_size=12, ema_decay=0.9, shuffle_bn=False),
+    "simclr": SimCLRSettings(count=4),
+}
+
+
+def tiny(method, *, encoder=None, optimiser=None, **settings):
+    """A short run of a method with changed settings of its own."""
+    return Recipe(
+        method=replace(METHODS[method], **settings),
         objective=ObjectiveSettings(alpha=64),
-        optimiser=OptimiserSettings(base_learning_rate=1.0, warmup_epochs=1),
+        data=DataSettings(image_size=8),
+        encoder=encoder or EncoderSettings(embedding_dim=4),
+        optimiser=optimiser or OptimiserSettings(base_learning_rate=1.0, warmup_epochs=1),
         training=TrainingSettings(
             num_queries=8, epochs=4, log_every=1, diagnose_every=3, save_every=10
         ),
     )
-    return replace(recipe, **changes)
 
 
-SHUFFLING = EncoderSettings(embedding_dim=4, head="mlp", batch_norm="shuffling", bn_groups=2)
+SPLIT = EncoderSettings(embedding_dim=4, head="mlp", bn_groups=2)
 RUNS = {
     "simo": tiny("simo"),
-    "simo, queue": tiny("simo", negatives=NegativesSettings(count=3, queue=11)),
-    "mocov1": tiny("moco", encoder=replace(SHUFFLING, head="linear")),
-    "mocov2": tiny("moco", encoder=SHUFFLING),
-    "mocov2, K < N": tiny("moco", negatives=NegativesSettings(count=5)),
+    "simo, queue": tiny("simo", queue_size=11),
+    "simo, rising decay": tiny("simo", ema_schedule="cosine"),
+    "mocov1": tiny("moco", encoder=replace(SPLIT, head="linear"), shuffle_bn=True),
+    "mocov2": tiny("moco", encoder=SPLIT, shuffle_bn=True),
+    "mocov2, K < N": tiny("moco", queue_size=5),
     "simclr": tiny("simclr"),
     "simclr, lars": tiny("simclr", optimiser=OptimiserSettings(name="lars")),
 }
@@ -155,8 +160,8 @@ def assert_same(first, second):
 
 def test_checkpoints_are_kept_at_their_own_epochs_whenever_others_are_saved(tmp_path):
     recipe = tiny("simo")
-    rhythm = replace(recipe.training, epochs=4, save_every=2, keep_every=3)
-    train(replace(recipe, training=rhythm), source(), out=tmp_path, encoder=backbone())
+    kept = replace(recipe.training, epochs=4, save_every=2, keep_every=3)
+    train(replace(recipe, training=kept), source(), out=tmp_path, encoder=backbone())
     run = RunDirectory(tmp_path)
     kept = sorted(run.checkpoints.glob("step-*.pt"))
     assert [path.name for path in kept] == ["step-00000015.pt"]  # 3 epochs of 5 steps
@@ -211,10 +216,10 @@ def test_a_run_remembers_its_data_and_refuses_other_data(tmp_path):
         resume(tmp_path / "own", encoder=backbone())
 
 
-def test_the_memory_must_not_reach_round_the_epoch(tmp_path):
+def test_the_queue_must_not_reach_round_the_epoch(tmp_path):
     """It is filled from the epoch's last batch, whose keys must be gone when that batch comes."""
-    recipe = tiny("moco", negatives=NegativesSettings(count=33))
-    with pytest.raises(InputError, match=r"negatives.count=33, but an epoch has 5 .* at most 32"):
+    recipe = tiny("moco", queue_size=33)
+    with pytest.raises(InputError, match=r"method.queue_size=33, but an epoch has 5 .* at most 32"):
         train(recipe, source(), out=tmp_path / "run", encoder=backbone())
 
 
@@ -227,15 +232,15 @@ def test_nan_stops_the_run_and_keeps_the_last_good_checkpoint(tmp_path, monkeypa
             with torch.no_grad():
                 next(poisoned.encoder.parameters()).fill_(float("nan"))
 
-    build, poisoned = build_parts, None
+    build, poisoned = build_components, None
 
     def build_and_keep(*arguments, **named):
         nonlocal poisoned
-        parts = build(*arguments, **named)
-        poisoned = parts.method
-        return parts
+        components = build(*arguments, **named)
+        poisoned = components.method
+        return components
 
-    monkeypatch.setattr("eqco.assembly.runs.build_parts", build_and_keep)
+    monkeypatch.setattr("eqco.assembly.runs.build_components", build_and_keep)
     with pytest.raises(NonFiniteLossError, match="stopped at step 8: queries holds"):
         train(recipe, source(), out=tmp_path, encoder=backbone(), show=poison)
     state = read_checkpoint(RunDirectory(tmp_path).last)
@@ -261,41 +266,39 @@ def test_only_numbers_that_are_not_finite_are_told_as_a_training_that_diverged(t
     assert not isinstance(refusal.value, NonFiniteLossError)
 
 
-def test_accumulated_parts_imitate_the_same_alpha_and_average_their_gradients(tmp_path):
-    """With EqCo each part has its own negatives, fewer of them, and the same α."""
-    recipe = tiny("simo", negatives=NegativesSettings(count=None))
-    halves = replace(recipe, training=replace(recipe.training, accumulate=2))
+def test_micro_batches_imitate_the_same_alpha_and_average_their_gradients():
+    """With EqCo each has its own negatives, fewer of them, and the same α."""
+    recipe = tiny("simo", count=None)
+    halves = replace(recipe, training=replace(recipe.training, accumulation_steps=2))
     seen = {}
     for each in (recipe, halves):
-        parts = build_parts(each, source(), backbone=backbone())
-        views = parts.loader.batch(0)
+        components = build_components(each, source(), backbone=backbone())
+        batches = components.loader.micro_batches(0)
+        outputs = [components.method(batch, number) for number, batch in enumerate(batches)]
+        contrasts = [output.contrasts[0] for output in outputs]
+        seen[len(batches)] = [contrast.negatives.num_negatives for contrast in contrasts]
+        assert components.objective.alpha == 64
+        expected = torch.stack([output.loss for output in outputs]).mean()
         scaler = torch.amp.GradScaler("cpu", enabled=False)
-        outputs = [
-            parts.method(part, 0).contrasts[0] for part in cut(views, each.training.accumulate)
-        ]
-        seen[each.training.accumulate] = [o.negatives.num_negatives for o in outputs]
-        assert parts.objective.alpha == 64
-        losses = [parts.objective([o]) for o in outputs]
-        expected = torch.stack(losses).mean()
-        loss, _, _ = optimise(parts, scaler, views, 0)
-        torch.testing.assert_close(loss, expected.detach())
+        output = optimise(components, scaler, batches, 0)
+        torch.testing.assert_close(output.loss, expected.detach())
     assert seen == {1: [7], 2: [3, 3]}
 
 
 @pytest.mark.parametrize("name", RUNS)
 def test_what_is_diagnosed_is_what_was_trained_on(name, tmp_path):
-    """The look sees the contrasts of the step, not a memory that already holds its positives."""
-    parts = build_parts(RUNS[name], source(), backbone=backbone())
-    parts.method.train()
-    parts.method.warm_up_memory(parts.loader.batch(4))
+    """The contrasts of the step, not a queue that already holds its positives."""
+    components = build_components(RUNS[name], source(), backbone=backbone())
+    components.method.train()
+    warm_up(components)
     scaler = torch.amp.GradScaler("cpu", enabled=False)
     for step in range(3):
-        loss, output, fresh = optimise(parts, scaler, parts.loader.batch(step), step)
+        output = optimise(components, scaler, components.loader.micro_batches(step), step)
         seen = diagnose(output.contrasts, temperature=0.2, alpha=64)
         # SimCLR trains on the sum of its two directions, and shows their mean
         directions = len(output.contrasts)
-        assert directions * seen.loss == pytest.approx(float(loss), rel=1e-4)
-        parts.method.after_step(fresh)
+        assert directions * seen.loss == pytest.approx(float(output.loss), rel=1e-4)
+        components.method.after_step(output)
     train(RUNS[name], source(), out=tmp_path, encoder=backbone())
     lines = [line for line in RunDirectory(tmp_path).read_metrics() if "information" in line]
     for line in lines:
@@ -325,7 +328,7 @@ def test_weights_that_are_no_numbers_are_not_saved(tmp_path, monkeypatch):
     made = []
 
     def build_and_keep(*arguments, **named):
-        made.append(build_parts(*arguments, **named))
+        made.append(build_components(*arguments, **named))
         return made[0]
 
     def poison(report):
@@ -333,7 +336,7 @@ def test_weights_that_are_no_numbers_are_not_saved(tmp_path, monkeypatch):
             with torch.no_grad():
                 next(made[0].method.encoder.head.parameters()).fill_(float("inf"))
 
-    monkeypatch.setattr("eqco.assembly.runs.build_parts", build_and_keep)
+    monkeypatch.setattr("eqco.assembly.runs.build_components", build_and_keep)
     with pytest.raises(InputError, match=r"stopped at step 10: the largest weight is inf.*last.pt"):
         train(recipe, source(), out=tmp_path, encoder=backbone(), show=poison)
     assert read_checkpoint(RunDirectory(tmp_path).last)["step"] == 5

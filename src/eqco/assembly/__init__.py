@@ -1,13 +1,13 @@
 """Recipe -> objects, and the calls that use them."""
 
-from eqco.assembly.parts import build_encoder, build_parts, check_processes, rate_at
+from eqco.assembly.parts import build_components, build_encoder, check_processes, rate_at
 from eqco.assembly.runs import load, resume, train
 from eqco.assembly.weights import Weights, open_weights, pixels, random_like
 
 __all__ = [
     "Weights",
+    "build_components",
     "build_encoder",
-    "build_parts",
     "check_processes",
     "load",
     "open_weights",

@@ -156,7 +156,7 @@ def compare_encoder(
         weights=weights,
         protocol=protocol,
         data=source.name,
-        settings=in_words(protocol, k, temperature, linear),
+        settings=describe_protocol(protocol, k, temperature, linear),
         rows=tuple(rows),
         left_out=left_out(weights),
         train=train_split,
@@ -166,7 +166,7 @@ def compare_encoder(
     )
 
 
-def in_words(
+def describe_protocol(
     protocol: ProtocolName, neighbours: int, temperature: float, linear: LinearProtocol | None
 ) -> str:
     """The settings of the protocol, for people."""

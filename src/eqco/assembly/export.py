@@ -78,7 +78,7 @@ def export_weights(
             out,
             image_size=weights.image_size,
             in_channels=weights.in_channels,
-            words=words_of(weights),
+            metadata=metadata_of(weights),
         ),
         "safetensors": lambda: write_safetensors(weights, out),
         "moco": lambda: write_moco(weights, out, epoch),
@@ -90,7 +90,7 @@ def write_torchvision(weights: Weights, out: Path) -> tuple[str, ...]:
     """A state dict for torchvision's ResNet without its classifier."""
     name = torchvision_name(weights, "torchvision")
     with atomic_write(out) as partial:
-        save(state_with_words(weights), partial)
+        save(state_with_metadata(weights), partial)
         model = torchvision_model(name)
         model.load_state_dict(torch.load(partial, weights_only=True))
         refuse_other_features(model, weights)
@@ -110,7 +110,7 @@ def write_timm(weights: Weights, out: Path) -> tuple[str, ...]:
         raise InputError(f"timm has no network like {called(weights)}. {remedy(weights)}")
     name = architecture.name.removeprefix(TIMM)
     with atomic_write(out) as partial:
-        save(state_with_words(weights), partial)
+        save(state_with_metadata(weights), partial)
         model = Architecture(TIMM + name, in_channels=architecture.in_channels).build()
         model.load_state_dict(torch.load(partial, weights_only=True))
         refuse_other_features(model, weights)
@@ -122,7 +122,7 @@ def write_timm(weights: Weights, out: Path) -> tuple[str, ...]:
 
 
 def write_safetensors(weights: Weights, out: Path) -> tuple[str, ...]:
-    """The state dict, with words in the metadata that let `open_weights` build the network."""
+    """The state dict, with the metadata that lets `open_weights` build the network."""
     try:
         from safetensors.torch import load_file
         from safetensors.torch import save as safetensors_bytes
@@ -131,8 +131,8 @@ def write_safetensors(weights: Weights, out: Path) -> tuple[str, ...]:
     state = plain_state(weights.backbone)
     with atomic_write(out) as partial:
         # its own save_file would make a file that nobody else may read
-        words = {"format": "pt", **words_of(weights)}
-        partial.write_bytes(safetensors_bytes(state, metadata=words))
+        metadata = {"format": "pt", **metadata_of(weights)}
+        partial.write_bytes(safetensors_bytes(state, metadata=metadata))
         read = load_file(partial)
         if any(not torch.equal(read[name], value) for name, value in state.items()):
             raise InputError(f"{out} does not hold what was written to it; is the disk sound?")
@@ -156,7 +156,7 @@ def write_moco(weights: Weights, out: Path, epoch: int) -> tuple[str, ...]:
         "epoch": epoch,
         "arch": name,
         "state_dict": {f"module.encoder_q.{part}": value for part, value in state.items()},
-        "eqco": words_of(weights),
+        "eqco": metadata_of(weights),
     }
     with atomic_write(out) as partial:
         save(content, partial)
@@ -244,28 +244,28 @@ def plain_state(module: nn.Module) -> dict[str, Tensor]:
     }
 
 
-def state_with_words(weights: Weights) -> "OrderedDict[str, Tensor]":
+def state_with_metadata(weights: Weights) -> "OrderedDict[str, Tensor]":
     """A bare state dict that loads strictly anywhere, and tells of itself in an attribute.
 
     torch keeps its own `_metadata` in the same way; names and tensors are the backbone's alone.
     """
     state = OrderedDict(plain_state(weights.backbone))
-    state.eqco = words_of(weights)  # type: ignore[attr-defined]
+    state.eqco = metadata_of(weights)  # type: ignore[attr-defined]
     return state
 
 
-def words_of(weights: Weights) -> dict[str, str]:
+def metadata_of(weights: Weights) -> dict[str, str]:
     """What the file tells of itself, in strings; `open_weights` builds the network from it."""
-    words = {"exported_by": f"eqco {code_version()}"}
+    metadata = {"exported_by": f"eqco {code_version()}"}
     if weights.size_is_known:  # a guess must not look like knowledge in the next file
-        words["image_size"] = str(weights.image_size)
+        metadata["image_size"] = str(weights.image_size)
     if weights.architecture is not None:
-        words["backbone"] = weights.architecture.name
-        words["width"] = str(weights.architecture.width)
-        words["stem"] = weights.architecture.stem
+        metadata["backbone"] = weights.architecture.name
+        metadata["width"] = str(weights.architecture.width)
+        metadata["stem"] = weights.architecture.stem
         if weights.in_channels != 3:
-            words["in_channels"] = str(weights.in_channels)
+            metadata["in_channels"] = str(weights.in_channels)
     if weights.recipe is not None:
-        words["recipe"] = json.dumps(recipe_to_dict(weights.recipe), sort_keys=True)
-        words["step"] = str(weights.step)
-    return words
+        metadata["recipe"] = json.dumps(recipe_to_dict(weights.recipe), sort_keys=True)
+        metadata["step"] = str(weights.step)
+    return metadata

@@ -92,9 +92,9 @@ def training_lines(weights: Weights, facts: RunFacts) -> list[str]:
     if recipe is None:
         return [f"Unknown: taken from {Path(weights.name).name}, which was not trained by a run."]
     alpha = "none (plain InfoNCE)" if recipe.objective.alpha is None else recipe.objective.alpha
-    count = "all of the batch" if recipe.negatives.count is None else recipe.negatives.count
+    count = recipe.method.num_negatives(recipe.micro_batch_size)
     lines = [
-        f"* method: {recipe.method}, without labels",
+        f"* method: {recipe.method.name}, without labels",
         f"* negatives: {count}, temperature {recipe.objective.temperature}, α {alpha}",
         f"* steps: {weights.step}, of {recipe.training.num_queries} images each",
         f"* seed: {recipe.training.seed}",

@@ -24,7 +24,7 @@ def write_onnx(
     *,
     image_size: int,
     in_channels: int = 3,
-    words: Mapping[str, str],
+    metadata: Mapping[str, str],
 ) -> tuple[str, ...]:
     """Write the graph `images` (N, in_channels, size, size) -> `features` (N, D) for any N.
 
@@ -33,7 +33,7 @@ def write_onnx(
         out: the file.
         image_size: pixels along each side; part of the graph.
         in_channels: bands of the images; likewise.
-        words: kept as the file's metadata.
+        metadata: kept as the file's metadata.
 
     Returns:
         Lines that show how to run it.
@@ -61,7 +61,7 @@ def write_onnx(
             )
         assert program is not None
         model = program.model_proto
-        for key, value in words.items():
+        for key, value in metadata.items():
             entry = model.metadata_props.add()
             entry.key, entry.value = key, value
         onnx.save(model, str(partial))

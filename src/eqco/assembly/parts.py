@@ -1,5 +1,6 @@
-"""Recipe -> objects: the only room that sees both sides."""
+"""Recipe -> objects: the only package that sees both sides."""
 
+import copy
 import inspect
 from collections.abc import Callable
 from functools import partial
@@ -10,8 +11,8 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from eqco.contrast import KeyQueue, Objective
-from eqco.data import Source, Split, TwoViewLoader, find_pipeline
+from eqco.contrast import Objective
+from eqco.data import Source, Split, StepLoader
 from eqco.encoders import (
     Encoder,
     backbone_named,
@@ -24,21 +25,21 @@ from eqco.encoders import (
 )
 from eqco.evaluation import extract_features, knn_accuracy
 from eqco.evaluation.knn import usual_neighbours
-from eqco.methods import Method, MoCo, SimCLR, SiMo
+from eqco.methods import Method, MethodParts
 from eqco.recipes import Recipe
 from eqco.runtime import processes
 from eqco.runtime.errors import InputError
+from eqco.runtime.seeds import generator_for
 from eqco.theory import scaled_learning_rate
-from eqco.training.loop import Parts, Rhythm
+from eqco.training.loop import Intervals, TrainerComponents
 from eqco.training.optimisers import LARS, sgd
 from eqco.training.schedules import learning_rate_factor
 
 __all__ = [
+    "build_components",
     "build_encoder",
-    "build_parts",
     "chance_level",
     "check_processes",
-    "num_negatives",
     "rate_at",
     "scaled_rate",
 ]
@@ -51,12 +52,22 @@ HEADS: dict[str, Callable[..., nn.Module]] = {
 
 
 def build_encoder(
-    recipe: Recipe, backbone: nn.Module | None = None, *, in_channels: int = 3
+    recipe: Recipe, backbone: nn.Module | None = None, number: int = 0, *, in_channels: int = 3
 ) -> Encoder:
-    """Backbone and head, for images of that many bands, with weights drawn from the seed."""
-    settings = recipe.encoder
+    """Backbone and head with first weights drawn from the recipe's seed.
+
+    Args:
+        recipe: its encoder and seed.
+        backbone: a network of the user's own, in place of the recipe's.
+        number: of a method's encoders; each draws weights of its own.
+        in_channels: bands of the images.
+    """
+    settings, seed = recipe.encoder, recipe.training.seed
+    if number:
+        seed = generator_for("encoder", seed, number).initial_seed()
+        backbone = copy.deepcopy(backbone)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(recipe.training.seed)
+        torch.manual_seed(seed)
         if backbone is None:
             backbone = backbone_named(
                 settings.backbone,
@@ -68,98 +79,79 @@ def build_encoder(
     return Encoder(backbone, head)
 
 
-def with_batch_norm(encoder: Encoder, recipe: Recipe, device: torch.device) -> Encoder:
-    """The encoder with the recipe's batch norm over the processes that there are.
+def with_batch_norm(encoder: Encoder, bn_groups: int, device: torch.device) -> Encoder:
+    """The encoder with its batch norm over the processes that there are.
 
-    Shuffling BN keeps its number of groups: each process has its share of them.
+    Groups of shuffling BN keep their number: each process has its share of them.
     """
-    settings, count = recipe.encoder, processes.world_size()
-    if settings.batch_norm == "sync":
+    count = processes.world_size()
+    if bn_groups == 1:
         return encoder if count == 1 else sync_batch_norm(encoder, device)
-    groups = settings.bn_groups // count
+    groups = bn_groups // count
     return split_batch_norm(encoder, groups) if groups > 1 else encoder
 
 
-def build_method(recipe: Recipe, encoder: Encoder) -> Method:
-    """The framework around the encoder."""
-    negatives, seed = recipe.negatives, recipe.training.seed
-    shuffle = recipe.encoder.batch_norm == "shuffling"
-    if recipe.method == "moco":
-        assert negatives.count is not None
-        queue = KeyQueue(negatives.count, recipe.encoder.embedding_dim, seed=seed)
-        return MoCo(encoder, queue=queue, ema_decay=recipe.ema_decay, shuffle=shuffle, seed=seed)
-    if recipe.method == "simo":
-        memory = None
-        if negatives.queue:
-            memory = KeyQueue(negatives.queue, recipe.encoder.embedding_dim, seed=seed)
-        return SiMo(
-            encoder,
-            ema_decay=recipe.ema_decay,
-            num_negatives=negatives.count,
-            shared=negatives.shared,
-            queue=memory,
-            shuffle=shuffle,
-            seed=seed,
-        )
-    return SimCLR(
-        encoder,
-        num_negatives=negatives.count,
-        shared=negatives.shared,
-        both_views=negatives.both_views,
-        seed=seed,
-    )
-
-
-def build_parts(
+def build_components(
     recipe: Recipe,
     source: Source,
     *,
     backbone: nn.Module | None = None,
     device: torch.device | str = "cpu",
     unreadable_list: Path | None = None,
-) -> Parts:
+) -> TrainerComponents:
     """Everything the training loop drives; images it has to skip are named in a file."""
     split = source["unlabelled"] if "unlabelled" in source else source["train"]
     check_device(device)
     device = torch.device(device)
     check_processes(recipe, processes.world_size())
-    loader = TwoViewLoader(
+    settings, views = recipe.training, recipe.method.views(recipe.data)
+    loader = StepLoader(
         split,
-        find_pipeline(recipe.data.pipeline),
-        size=recipe.data.image_size,
-        num_queries=recipe.training.num_queries,
-        seed=recipe.training.seed,
+        views,
+        num_queries=settings.num_queries,
+        seed=settings.seed,
         rank=processes.rank(),
         world_size=processes.world_size(),
-        parts=recipe.training.accumulate,
+        accumulation_steps=settings.accumulation_steps,
         workers=recipe.data.workers,
         device=device,
+        channels_last=settings.channels_last,
         on_unreadable=recipe.data.on_unreadable,
         unreadable_list=unreadable_list,
     )
-    check_memory(recipe, loader.steps_per_epoch)
-    encoder = build_encoder(recipe, backbone, in_channels=source.channels)
-    check_images_fit(encoder, recipe, source.channels)
-    encoder = with_batch_norm(encoder, recipe, device)
-    method = build_method(recipe, encoder).to(device)
-    if recipe.training.channels_last:
+    check_queue(recipe, loader.steps_per_epoch)
+    intervals = build_intervals(recipe, loader.steps_per_epoch)
+    objective = Objective(temperature=recipe.objective.temperature, alpha=recipe.objective.alpha)
+
+    def make_encoder(number: int) -> Encoder:
+        encoder = build_encoder(recipe, backbone, number, in_channels=source.channels)
+        for size in sorted({view.size for view in views}):
+            check_images_fit(encoder, recipe, size, source.channels)
+        return with_batch_norm(encoder, recipe.encoder.bn_groups, device)
+
+    method = recipe.method.build(
+        MethodParts(
+            make_encoder=make_encoder,
+            objective=objective,
+            total_steps=intervals.total_steps,
+            seed=settings.seed,
+        )
+    ).to(device)
+    if settings.channels_last:
         method = method.to(memory_format=torch.channels_last)
-    if recipe.training.compile:
-        method.encoder.compile()
-        if isinstance(method, SiMo | MoCo):
-            method.key_encoder.network.compile()
-    rhythm = build_rhythm(recipe, loader.steps_per_epoch)
-    return Parts(
+    if settings.compile:
+        for module in method.modules():
+            if isinstance(module, Encoder):
+                module.compile()
+    return TrainerComponents(
         method=method,
         distributed=averaging(method, device) if processes.world_size() > 1 else None,
-        objective=Objective(temperature=recipe.objective.temperature, alpha=recipe.objective.alpha),
+        objective=objective,
         loader=loader,
-        optimiser=build_optimiser(recipe, method.encoder),
+        optimiser=build_optimiser(recipe, method),
         learning_rate=partial(rate_at, recipe, loader.steps_per_epoch),
-        rhythm=rhythm,
-        accumulate=recipe.training.accumulate,
-        precision=recipe.training.precision,
-        channels_last=recipe.training.channels_last,
+        intervals=intervals,
+        precision=settings.precision,
         probe=build_probe(recipe, source),
     )
 
@@ -190,14 +182,14 @@ def check_processes(recipe: Recipe, count: int) -> None:
     """Refuse a number of processes that cannot share the batch, or its groups of batch norm."""
     if count < 1:
         raise InputError(f"--processes {count}; it must be at least 1.")
-    part, groups = recipe.part_size, recipe.encoder.bn_groups
-    if part % count:
+    size, groups = recipe.micro_batch_size, recipe.encoder.bn_groups
+    if size % count:
         raise InputError(
-            f"training.num_queries={recipe.training.num_queries} over training.accumulate="
-            f"{recipe.training.accumulate} makes parts of {part}, which {count} processes cannot "
-            f"share equally. Choose a multiple of {count}."
+            f"training.num_queries={recipe.training.num_queries} over training.accumulation_steps="
+            f"{recipe.training.accumulation_steps} makes micro-batches of {size}, which {count} "
+            f"processes cannot share equally. Choose a multiple of {count}."
         )
-    if recipe.encoder.batch_norm == "shuffling" and groups % count:
+    if groups > 1 and groups % count:
         raise InputError(
             f"encoder.bn_groups={groups} with {count} processes: shuffling BN normalises at least "
             f"one group in each. Choose a multiple of {count}, or a number of processes that "
@@ -205,9 +197,8 @@ def check_processes(recipe: Recipe, count: int) -> None:
         )
 
 
-def check_images_fit(encoder: Encoder, recipe: Recipe, channels: int) -> None:
+def check_images_fit(encoder: Encoder, recipe: Recipe, size: int, channels: int) -> None:
     """Refuse a network that does not take such images, before anything is written."""
-    size = recipe.data.image_size
     mode = encoder.training
     try:
         with torch.no_grad():
@@ -222,27 +213,26 @@ def check_images_fit(encoder: Encoder, recipe: Recipe, channels: int) -> None:
     encoder.train(mode)
 
 
-def check_memory(recipe: Recipe, steps_per_epoch: int) -> None:
-    """Refuse a memory that is sure to hold older keys of a query's own image.
+def check_queue(recipe: Recipe, steps_per_epoch: int) -> None:
+    """Refuse a queue that is sure to hold older keys of a query's own image.
 
     It is filled from the last batch of the first epoch, so its keys must be gone when that comes.
     """
-    name = "negatives.count" if recipe.method == "moco" else "negatives.queue"
-    held = (recipe.negatives.count or 0) if recipe.method == "moco" else recipe.negatives.queue
+    size = recipe.method.queue_size
     most = (steps_per_epoch - 1) * recipe.training.num_queries
-    if held > most:
+    if size > most:
         raise InputError(
-            f"{name}={held}, but an epoch has {steps_per_epoch} batches of "
-            f"{recipe.training.num_queries}: the memory would hold older keys of each query's own "
-            f"image. Choose at most {most}, or a smaller batch; with EqCo a small memory imitates "
-            f"a large one (--objective.alpha {held})."
+            f"method.queue_size={size}, but an epoch has {steps_per_epoch} batches of "
+            f"{recipe.training.num_queries}: the queue would hold older keys of each query's own "
+            f"image. Choose at most {most}, or a smaller batch; with EqCo a short queue imitates "
+            f"a long one (--objective.alpha {size})."
         )
 
 
-def build_rhythm(recipe: Recipe, steps_per_epoch: int) -> Rhythm:
+def build_intervals(recipe: Recipe, steps_per_epoch: int) -> Intervals:
     """The recipe's epochs as steps."""
     training = recipe.training
-    return Rhythm(
+    return Intervals(
         total_steps=training.epochs * steps_per_epoch,
         warmup_steps=round(recipe.optimiser.warmup_epochs * steps_per_epoch),
         log_every=training.log_every,
@@ -253,14 +243,13 @@ def build_rhythm(recipe: Recipe, steps_per_epoch: int) -> Rhythm:
     )
 
 
-def build_optimiser(recipe: Recipe, encoder: Encoder) -> torch.optim.Optimizer:
-    """SGD with the published settings, or LARS."""
+def build_optimiser(recipe: Recipe, method: Method) -> torch.optim.Optimizer:
+    """SGD with the published settings, or LARS, over all that is trained."""
     settings = recipe.optimiser
-    rate = scaled_rate(recipe)
     make = sgd if settings.name == "sgd" else LARS
     return make(
-        encoder.parameters(),
-        rate,
+        [parameter for parameter in method.parameters() if parameter.requires_grad],
+        scaled_rate(recipe),
         sgd_momentum=settings.sgd_momentum,
         weight_decay=settings.weight_decay,
     )
@@ -287,19 +276,6 @@ def rate_at(recipe: Recipe, steps_per_epoch: int, step: int) -> float:
         warmup_steps=round(settings.warmup_epochs * steps_per_epoch),
         drops=tuple(drop * steps_per_epoch for drop in settings.drops),
     )
-
-
-def num_negatives(recipe: Recipe) -> int:
-    """K, the negatives that each query meets: of the batch and of the memory.
-
-    >>> from eqco.recipes import named_recipe
-    >>> [num_negatives(named_recipe(name)) for name in ("simo", "mocov2", "simclr")]
-    [16, 65536, 256]
-    """
-    negatives = recipe.negatives
-    views = 2 if recipe.method == "simclr" and negatives.both_views else 1
-    offered = views * (recipe.part_size - 1)
-    return (offered if negatives.count is None else negatives.count) + negatives.queue
 
 
 def probed_splits(source: Source) -> tuple[Split, Split] | None:

@@ -10,13 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from eqco.assembly.parts import (
-    build_encoder,
-    build_parts,
-    chance_level,
-    num_negatives,
-    scaled_rate,
-)
+from eqco.assembly.parts import build_components, build_encoder, chance_level, scaled_rate
 from eqco.data import Source, find_pipeline, open_source, write_unreadable
 from eqco.data.opening import NAMES
 from eqco.encoders import Encoder, in_channels_of
@@ -26,13 +20,13 @@ from eqco.runtime.checkpoints import read_checkpoint
 from eqco.runtime.errors import InputError
 from eqco.runtime.records import code_version, hardware
 from eqco.runtime.run_directory import RunDirectory, write_json
-from eqco.training.loop import Outcome, Parts, StepReport, run_training
+from eqco.training.loop import Outcome, StepReport, TrainerComponents, run_training
 
-__all__ = ["Beginning", "encoder_of", "load", "resume", "train"]
+__all__ = ["RunInfo", "encoder_of", "load", "resume", "train"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Beginning:
+class RunInfo:
     """What a call is about to do, when all is checked and nothing is trained yet."""
 
     recipe: Recipe
@@ -40,8 +34,8 @@ class Beginning:
     images: int
     set_aside: dict[str, int]
     """Images of val and test, which are not trained on."""
-    num_negatives: int
-    """K, that each query meets."""
+    num_negatives: int | None
+    """K of each query; None: the method has no negatives."""
     learning_rate: float
     """The highest, after the warm-up."""
     steps_per_epoch: int
@@ -70,7 +64,7 @@ def train(
     encoder: nn.Module | None = None,
     device: torch.device | str = "cpu",
     timeout: float = 600.0,
-    announce: Callable[[Beginning], None] = lambda beginning: None,
+    on_start: Callable[[RunInfo], None] = lambda info: None,
     show: Callable[[StepReport], None] = lambda report: None,
 ) -> Outcome:
     """Train an encoder from the beginning and leave everything in the folder `out`.
@@ -86,7 +80,7 @@ def train(
         encoder: a backbone of your own, with `feature_dim`; else the recipe's.
         device: where to train; under torchrun `cuda` is each process's own.
         timeout: seconds that a process waits for the others before it names the missing ones.
-        announce: gets what is about to be done, once, before the first step.
+        on_start: gets what is about to be done, once, before the first step.
         show: gets a report at every line of metrics.
     """
     if not isinstance(recipe, Recipe):
@@ -100,15 +94,17 @@ def train(
     with processes.joined(device, timeout=timeout) as own:
         listed = unreadable_list(run)
         # before the folder is made: what is refused leaves nothing behind
-        parts = build_parts(recipe, source, backbone=encoder, device=own, unreadable_list=listed)
+        components = build_components(
+            recipe, source, backbone=encoder, device=own, unreadable_list=listed
+        )
         with held(run):
             if processes.is_writer():
-                met = {**environment(data, source, parts, own), "unlabelled": unlabelled}
+                met = {**environment(data, source, components, own), "unlabelled": unlabelled}
                 run.start(recipe_to_dict(recipe), met)
                 run.write_job(processes.job())
                 write_unreadable(listed, source.unreadable)
-            announce(beginning(recipe, source, parts, 0))
-            return finish(parts, run, recipe, None, show)
+            on_start(run_info(recipe, source, components, 0))
+            return finish(components, run, recipe, None, show)
 
 
 def resume(
@@ -118,7 +114,7 @@ def resume(
     encoder: nn.Module | None = None,
     device: torch.device | str = "cpu",
     timeout: float = 600.0,
-    announce: Callable[[Beginning], None] = lambda beginning: None,
+    on_start: Callable[[RunInfo], None] = lambda info: None,
     show: Callable[[StepReport], None] = lambda report: None,
 ) -> Outcome:
     """Go on with a run from its last checkpoint, or from the checkpoint file given.
@@ -133,7 +129,7 @@ def resume(
         encoder: the backbone that was given to `train`, if one was.
         device: where to train.
         timeout: as for `train`.
-        announce: as for `train`.
+        on_start: as for `train`.
         show: gets a report at every line of metrics.
     """
     path = Path(path).resolve()
@@ -151,31 +147,31 @@ def resume(
         state = run.load(recipe_to_dict(recipe), checkpoint)
         if processes.is_writer():
             run.write_job(processes.job())
-        parts = build_parts(
+        components = build_components(
             recipe, source, backbone=encoder, device=own, unreadable_list=unreadable_list(run)
         )
-        images = len(parts.loader.steps.split)
+        images = len(components.loader.split)
         if images != began["images"]:
             raise InputError(
                 f"{run.path} was trained on {began['images']} images ({began['data']}), but "
                 f"{source.name} has {images} now. Resume it on the same images."
             )
-        announce(beginning(recipe, source, parts, state["step"]))
-        return finish(parts, run, recipe, state, show)
+        on_start(run_info(recipe, source, components, state["step"]))
+        return finish(components, run, recipe, state, show)
 
 
-def beginning(recipe: Recipe, source: Source, parts: Parts, step: int) -> Beginning:
+def run_info(recipe: Recipe, source: Source, components: TrainerComponents, step: int) -> RunInfo:
     """What a call is about to do."""
-    return Beginning(
+    return RunInfo(
         recipe=recipe,
         data=source.name,
-        images=len(parts.loader.steps.split),
+        images=len(components.loader.split),
         set_aside={
             name: len(split) for name, split in source.splits.items() if name in ("val", "test")
         },
-        num_negatives=num_negatives(recipe),
+        num_negatives=recipe.method.num_negatives(recipe.micro_batch_size),
         learning_rate=scaled_rate(recipe),
-        steps_per_epoch=parts.loader.steps_per_epoch,
+        steps_per_epoch=components.loader.steps_per_epoch,
         step=step,
         channels=source.channels,
         left_out=find_pipeline(recipe.data.pipeline).left_out(source.channels),
@@ -205,7 +201,7 @@ def opened(data: Any, recipe: Recipe, unlabelled: bool, channels: int | None) ->
 
 
 def finish(
-    parts: Parts,
+    components: TrainerComponents,
     run: RunDirectory,
     recipe: Recipe,
     state: dict[str, Any] | None,
@@ -213,7 +209,7 @@ def finish(
 ) -> Outcome:
     """Run the loop, and write the result when training is complete."""
     start = time.perf_counter()
-    outcome = run_training(parts, run, recipe_to_dict(recipe), state=state, show=show)
+    outcome = run_training(components, run, recipe_to_dict(recipe), state=state, show=show)
     if outcome.stopped_by is None and processes.is_writer():
         write_json(
             run.result,
@@ -229,7 +225,7 @@ def finish(
 
 
 def environment(
-    data: Any, source: Source, parts: Parts, device: torch.device | str
+    data: Any, source: Source, components: TrainerComponents, device: torch.device | str
 ) -> dict[str, Any]:
     """What the run met: data, machine, versions."""
     named = None
@@ -238,11 +234,17 @@ def environment(
     return {
         "source": named,
         "data": source.name,
-        "images": len(parts.loader.steps.split),
+        "images": len(components.loader.split),
         "channels": source.channels,
-        "left_out": parts.loader.steps.pipeline.left_out(source.channels),
-        "steps_per_epoch": parts.loader.steps_per_epoch,
-        "parameters": sum(p.numel() for p in parts.method.encoder.parameters()),
+        "left_out": sorted(
+            {
+                name
+                for view in components.loader.views
+                for name in view.pipeline.left_out(source.channels)
+            }
+        ),
+        "steps_per_epoch": components.loader.steps_per_epoch,
+        "parameters": sum(p.numel() for p in components.method.encoder.parameters()),
         "device": str(device),
         "processes": processes.world_size(),
         "code": code_version(),

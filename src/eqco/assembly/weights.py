@@ -33,7 +33,7 @@ __all__ = ["Weights", "open_weights", "pixels", "random_like"]
 TORCHVISION = "torchvision:"
 # What an exported file tells of itself: the network, and the size of image.
 NETWORK = ("backbone", "width", "stem")
-TOLD = (*NETWORK, "in_channels", "image_size")
+METADATA_KEYS = (*NETWORK, "in_channels", "image_size")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,16 +210,16 @@ def read_weights(path: Path, named: Architecture | None, module: nn.Module | Non
         )
     if path.is_dir():
         return run_weights(read_checkpoint(RunDirectory(path).last), path, named, module)
-    content, words = read_tensor_file(path)
+    content, metadata = read_tensor_file(path)
     if isinstance(content, Mapping) and content.get("format") == FORMAT:
         return run_weights(content, path, named, module)
     state = state_dict_in(content, str(path))
-    kept = kept_words(content, words)
+    kept = read_metadata(content, metadata)
     if named is None and module is None and "backbone" in kept:
         named = Architecture(
             kept["backbone"],
             whole_number(kept, "width", path),
-            stem_told(kept, path),
+            stem_in_metadata(kept, path),
             whole_number(kept, "in_channels", path) if "in_channels" in kept else 3,
         )
     found = fitted(state, str(path), named, module)
@@ -229,7 +229,7 @@ def read_weights(path: Path, named: Architecture | None, module: nn.Module | Non
 
 
 def whole_number(kept: Mapping[str, str], name: str, path: Path) -> int:
-    """A number that an exported file tells of itself, unless its words were changed."""
+    """A number that an exported file tells of itself, unless its metadata was changed."""
     try:
         number = int(kept[name])
     except ValueError:
@@ -242,8 +242,8 @@ def whole_number(kept: Mapping[str, str], name: str, path: Path) -> int:
     return number
 
 
-def stem_told(kept: Mapping[str, str], path: Path) -> Stem:
-    """The stem that an exported file tells of itself, unless its words were changed."""
+def stem_in_metadata(kept: Mapping[str, str], path: Path) -> Stem:
+    """The stem that an exported file tells of itself, unless its metadata was changed."""
     known: tuple[Stem, ...] = get_args(Stem)
     for stem in known:
         if kept["stem"] == stem:
@@ -255,17 +255,17 @@ def stem_told(kept: Mapping[str, str], path: Path) -> Stem:
     )
 
 
-def kept_words(content: Any, words: Mapping[str, str]) -> dict[str, str]:
+def read_metadata(content: Any, metadata: Mapping[str, str]) -> dict[str, str]:
     """What a file that this project exported tells of itself; of other files nothing.
 
-    The words are under `eqco` in a checkpoint, in an attribute of that name of a bare state dict,
+    It is under `eqco` in a checkpoint, in an attribute of that name of a bare state dict,
     and in the metadata of safetensors. A network without a name tells its image size alone, and
     one whose size was never known the rest.
     """
     inside = content.get("eqco") if isinstance(content, Mapping) else None
     places = (inside, getattr(content, "eqco", None))
-    told = next((place for place in places if isinstance(place, Mapping)), words)
-    kept = {name: told[name] for name in TOLD if isinstance(told.get(name), str)}
+    told = next((place for place in places if isinstance(place, Mapping)), metadata)
+    kept = {name: told[name] for name in METADATA_KEYS if isinstance(told.get(name), str)}
     named = all(name in kept for name in NETWORK)
     if not named and "exported_by" not in told:
         return {}

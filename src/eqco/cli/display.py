@@ -7,7 +7,7 @@ from typing import TextIO
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from eqco.assembly.runs import Beginning
+from eqco.assembly.runs import RunInfo
 from eqco.training.loop import StepReport
 
 __all__ = ["counted", "heading", "probe_words", "training_display"]
@@ -17,13 +17,13 @@ WIDE = 100  # columns of a terminal with room for a bar beside the words
 FEW_STEPS = 200  # with fewer an encoder has hardly begun to learn
 
 
-def heading(about: Beginning, place: str) -> list[str]:
+def heading(about: RunInfo, place: str) -> list[str]:
     """What is about to be trained, on what and for how long; in words, where that is too short."""
     recipe, total = about.recipe, about.total_steps
     alpha = recipe.objective.alpha
     numbers = [
         f"N = {recipe.training.num_queries}",
-        f"K = {about.num_negatives}",
+        *([] if about.num_negatives is None else [f"K = {about.num_negatives}"]),
         "plain InfoNCE" if alpha is None else f"α = {alpha:g}",
         f"τ = {recipe.objective.temperature:g}",
         f"learning rate {about.learning_rate:g}",
@@ -31,7 +31,7 @@ def heading(about: Beginning, place: str) -> list[str]:
     epochs = recipe.training.epochs
     passes = "1 epoch" if epochs == 1 else f"{epochs} epochs"
     length = f"{passes} × {counted(about.steps_per_epoch)} = {counted(total)}"
-    network = f"{recipe.method}, {recipe.encoder.backbone} at {recipe.data.image_size} pixels"
+    network = f"{recipe.method.name}, {recipe.encoder.backbone} at {recipe.data.image_size} pixels"
     lines = [
         f"{about.data}: {images_of(about)}; {network}; to {place}",
         f"{', '.join(numbers)}; {length}",
@@ -48,13 +48,13 @@ def heading(about: Beginning, place: str) -> list[str]:
     return lines
 
 
-def images_of(about: Beginning) -> str:
+def images_of(about: RunInfo) -> str:
     """The images trained on, and those that are set aside for tests."""
     others = " and ".join(f"{count:,} as {name}" for name, count in about.set_aside.items())
     return f"{about.images:,} images" + (f" (not trained on: {others})" if others else "")
 
 
-def bands_of(about: Beginning) -> str:
+def bands_of(about: RunInfo) -> str:
     """What is otherwise with images that are not of three channels."""
     names = ", ".join(about.left_out)
     without = f"; left out, since they need three colour channels: {names}" if names else ""
@@ -131,7 +131,7 @@ def summary(report: StepReport, *, dated: bool = False) -> str:
     """Loss, f̂ with what it is worth and, if `dated`, its step, learning rate and speed."""
     parts = [f"loss {report.loss:.3f}"]
     if report.diagnostics is not None:
-        seen, at = report.diagnostics, report.looked_at
+        seen, at = report.diagnostics, report.diagnosed_at
         earlier = f" of step {at}" if dated and at != report.step else ""
         parts.append(f"f̂ {seen.information:.2f} ({seen.information_kind}{earlier})")
     parts.append(f"lr {report.learning_rate:.4g}")

@@ -8,8 +8,8 @@ from typing import Annotated
 import tyro
 from rich.console import Console
 
-from eqco.recipes.footprint import bytes_in_words, parse_bytes
-from eqco.recipes.plan import IMAGENET, Plan, plan
+from eqco.planning import IMAGENET, Plan, plan
+from eqco.planning.footprint import format_bytes, parse_bytes
 from eqco.report.tables import print_table
 
 
@@ -78,8 +78,8 @@ def show(worked_out: Plan, console: Console) -> None:
     print_table(console, [f"plan for {worked_out.framework}", ""], plan_lines(worked_out))
     for warning in worked_out.warnings:
         console.print(f"\nNote: {warning}", markup=False, highlight=False)
-    console.print("\nThe same elsewhere", style="bold")
-    for each in worked_out.elsewhere:
+    console.print("\nThe same in other libraries", style="bold")
+    for each in worked_out.snippets:
         console.print(f"\n{each.library}: {each.remark}", markup=False, highlight=False)
         for line in each.code.splitlines():
             console.print(f"    {line}".rstrip(), markup=False, highlight=False, soft_wrap=True)
@@ -105,9 +105,9 @@ def plan_lines(worked_out: Plan) -> list[list[str]]:
         ["prior of the positive 1/(1+α)", f"{p.positive_prior:.3g}"],
         ["ceiling of f̂, log(1+α)", f"{p.ceiling:.3f}"],
         ["f̂ is", kind],
-        ["queue, K·D floats", bytes_in_words(p.queue_bytes) if p.queue_bytes else "none"],
-        ["all (N, K) logits would take", bytes_in_words(p.logits_bytes)],
-        ["our loss takes at most", bytes_in_words(p.loss_bytes)],
+        ["queue, K·D floats", format_bytes(p.queue_bytes) if p.queue_bytes else "none"],
+        ["all (N, K) logits would take", format_bytes(p.logits_bytes)],
+        ["our loss takes at most", format_bytes(p.loss_bytes)],
         ["steps per epoch", f"{p.steps_per_epoch}"],
         ["steps in all", f"{p.total_steps}"],
     ]

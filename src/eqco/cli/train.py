@@ -12,7 +12,7 @@ import torch
 import tyro
 
 from eqco.assembly import check_processes, resume, train
-from eqco.assembly.runs import Beginning
+from eqco.assembly.runs import RunInfo
 from eqco.cli.display import counted, heading, probe_words, training_display
 from eqco.cli.launch import launch
 from eqco.recipes import RECIPES, Recipe, named_recipe, read_recipe, recipe_from_dict
@@ -25,7 +25,7 @@ DESCRIPTION = """Train an encoder by contrastive learning, and leave it in a run
 
 Examples:
     eqco train --profile demo
-    eqco train photos/ --recipe simo --profile desk --negatives.count 16
+    eqco train photos/ --recipe simo --method.count 16
     eqco train cifar10 --recipe mocov2 --profile desk --objective.alpha 65536
     eqco train --resume runs/simo
     eqco train photos/ --processes 2
@@ -46,8 +46,8 @@ class Options(Recipe):
     and TIFFs of bands are taken as they are. 1 keeps grey pictures grey; 3 makes all colour."""
     recipe: str = "simo"
     """simo, mocov1, mocov2, simclr, or a JSON file such as a run's recipe.json."""
-    profile: str = "desk"
-    """paper, desk or demo: what a named recipe is scaled to."""
+    profile: str = "folder"
+    """paper, desk, folder, embedded, demo or smoke: what a named recipe is scaled to."""
     out: Path | None = None
     """The run directory; runs/RECIPE if none is given."""
     resume: Path | None = None
@@ -73,7 +73,7 @@ def parse(arguments: Sequence[str]) -> Options:
     if any(a == "--resume" or a.startswith("--resume=") for a in arguments):
         refuse_changes(arguments)
     name = chosen(arguments, "--recipe", "simo")
-    profile = chosen(arguments, "--profile", "desk")
+    profile = chosen(arguments, "--profile", "folder")
     if name in RECIPES or not Path(name).exists():
         recipe = named_recipe(name, profile)
     else:
@@ -145,9 +145,9 @@ def run(options: Options) -> None:
             print(f"started again after a process was lost: going on from {place}")
     elif checkpoint is not None and speaks and not RunDirectory(place).result.exists():
         say_what_differs(place)
-    begun: list[Beginning] = []
+    begun: list[RunInfo] = []
 
-    def announce(about: Beginning) -> None:
+    def on_start(about: RunInfo) -> None:
         begun.append(about)
         if speaks:
             print("\n".join(heading(about, str(place))), flush=True)
@@ -159,7 +159,7 @@ def run(options: Options) -> None:
                 options.source or None,
                 device=options.device,
                 timeout=options.timeout,
-                announce=announce,
+                on_start=on_start,
                 show=show,
             )
         else:
@@ -171,7 +171,7 @@ def run(options: Options) -> None:
                 channels=options.channels,
                 device=options.device,
                 timeout=options.timeout,
-                announce=announce,
+                on_start=on_start,
                 show=show,
             )
     conclude(outcome, begun[0], place, speaks)
@@ -205,7 +205,7 @@ def say_what_differs(place: Path) -> None:
         )
 
 
-def conclude(outcome: Outcome, begun: Beginning, place: Path, speaks: bool) -> None:
+def conclude(outcome: Outcome, begun: RunInfo, place: Path, speaks: bool) -> None:
     """Say how it ended, and what to do next."""
     run_files = RunDirectory(place)
     if outcome.stopped_by is not None:

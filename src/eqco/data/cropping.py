@@ -14,6 +14,7 @@ from eqco.data.decoding import MAX_PIXELS, UnreadableImageError
 from eqco.data.images import Images
 from eqco.data.parameters import fit_boxes
 from eqco.data.resize import resized_sides
+from eqco.data.views import ViewSpec
 from eqco.runtime.errors import InputError
 
 __all__ = ["CentreCrops", "Cropped", "RandomCrops", "collate"]
@@ -23,7 +24,7 @@ __all__ = ["CentreCrops", "Cropped", "RandomCrops", "collate"]
 class Cropped:
     """One image, cut: or, if it could not be read, what was wrong and which was taken instead."""
 
-    crops: Tensor  # (V, size, size, C) uint8 or float32, one per view; empty if there is none
+    crops: list[Tensor]  # of each view, (size, size, C); empty if it could not be read
     number: int  # of the image that was used
     unreadable: tuple[UnreadableImageError, ...]
 
@@ -31,10 +32,9 @@ class Cropped:
 class RandomCrops(Dataset):
     """Item (number, a row of `Parameters.crops` for each view) is that image, cut for each."""
 
-    def __init__(self, images: Images, size: int, aspect: tuple[float, float], skip: bool):
+    def __init__(self, images: Images, views: Sequence[ViewSpec], skip: bool):
         self.images = images
-        self.size = size
-        self.aspect = aspect
+        self.views = views
         self.skip = skip
 
     def __getitem__(self, request: tuple[int, np.ndarray]) -> Cropped:
@@ -48,17 +48,18 @@ class RandomCrops(Dataset):
             except InputError as error:
                 unreadable.append(named(error, self.images.name(place)))
                 continue
-            boxes = fit_boxes(draws, image.height, image.width, self.aspect)
-            crops = torch.stack([self.cut(image, box) for box in boxes.tolist()])
+            crops = [random_crop(image, *each) for each in zip(self.views, draws, strict=True)]
             return Cropped(crops, place, tuple(unreadable))
-        return Cropped(torch.empty(0), number, tuple(unreadable))
+        return Cropped([], number, tuple(unreadable))
 
-    def cut(self, image: Image.Image | Bands, box: Sequence[int]) -> Tensor:
-        """(size, size, C), flip and colours left for the training device."""
-        top, left, height, width = box
-        # crop first: Pillow's own box would let pixels from outside the crop into its border
-        part = image.crop((left, top, left + width, top + height))
-        return as_tensor(part.resize((self.size, self.size), Image.Resampling.BILINEAR))
+
+def random_crop(image: Image.Image | Bands, view: ViewSpec, draw: np.ndarray) -> Tensor:
+    """The pixels of one view, (size, size, C); flip and colours are left for the device."""
+    boxes = fit_boxes(draw[None], image.height, image.width, view.pipeline.crop_aspect)
+    top, left, height, width = boxes[0].tolist()
+    # crop first: Pillow's own box would let pixels from outside the crop into its border
+    part = image.crop((left, top, left + width, top + height))
+    return as_tensor(part.resize((view.size, view.size), Image.Resampling.BILINEAR))
 
 
 class CentreCrops(Dataset):
@@ -82,11 +83,11 @@ class CentreCrops(Dataset):
                     f"{height} with its shorter side made {min(height, width)}; cut it",
                 )
         except InputError as error:
-            return Cropped(torch.empty(0), number, (named(error, self.images.name(number)),))
+            return Cropped([], number, (named(error, self.images.name(number)),))
         image = image.resize((width, height), Image.Resampling.BILINEAR)
         left, top = round((width - self.size) / 2), round((height - self.size) / 2)
         image = image.crop((left, top, left + self.size, top + self.size))
-        return Cropped(as_tensor(image)[None], number, ())
+        return Cropped([as_tensor(image)], number, ())
 
 
 def named(error: InputError, name: str) -> UnreadableImageError:
@@ -101,11 +102,12 @@ def as_tensor(image: Image.Image | Bands) -> Tensor:
     return torch.from_numpy(np.array(image))
 
 
-def collate(items: Sequence[Cropped]) -> tuple[Tensor, Tensor, tuple[UnreadableImageError, ...]]:
-    """Crops (V, n, C, size, size) and numbers (n,) of those that could be read, and all errors."""
-    read = [item for item in items if len(item.crops)]
+def collate(
+    items: Sequence[Cropped],
+) -> tuple[list[Tensor], Tensor, tuple[UnreadableImageError, ...]]:
+    """Crops of each view, (n, C, size, size), and numbers, (n,), of what was read; all errors."""
+    read = [item for item in items if item.crops]
     errors = tuple(error for item in items for error in item.unreadable)
-    if not read:
-        return torch.empty(0), torch.empty(0, dtype=torch.long), errors
-    crops = torch.stack([item.crops for item in read], dim=1).permute(0, 1, 4, 2, 3)
-    return crops, torch.tensor([item.number for item in read]), errors
+    views = zip(*(item.crops for item in read), strict=True)
+    crops = [torch.stack(view).permute(0, 3, 1, 2) for view in views]
+    return crops, torch.tensor([item.number for item in read], dtype=torch.long), errors

@@ -1,7 +1,6 @@
-"""The loaders: pairs of views, labelled views, and images in order for evaluation."""
+"""Images in order, for evaluation."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -14,88 +13,9 @@ from eqco.data.folders import OnUnreadable
 from eqco.data.images import MemoryImages
 from eqco.data.pipelines import MOCO_V2, Pipeline
 from eqco.data.sources import Split
-from eqco.data.steps import StepLoader
-from eqco.data.views import Views
 from eqco.runtime.errors import InputError
 
-__all__ = ["EvaluationLoader", "LabelledLoader", "TwoViewLoader"]
-
-
-class TwoViewLoader:
-    """Pairs of views for contrastive training; arguments as for `StepLoader`."""
-
-    def __init__(
-        self,
-        split: Split,
-        pipeline: Pipeline = MOCO_V2,
-        *,
-        num_queries: int,
-        size: int,
-        seed: int,
-        rank: int = 0,
-        world_size: int = 1,
-        parts: int = 1,
-        workers: int = 0,
-        device: torch.device | str = "cpu",
-        dtype: torch.dtype = torch.float32,
-        on_unreadable: OnUnreadable = "error",
-        unreadable_list: Path | None = None,
-    ):
-        self.split = split
-        self.num_queries = num_queries
-        self.steps = StepLoader(
-            split,
-            pipeline,
-            num_views=2,
-            num_queries=num_queries,
-            size=size,
-            seed=seed,
-            rank=rank,
-            world_size=world_size,
-            parts=parts,
-            workers=workers,
-            device=device,
-            dtype=dtype,
-            on_unreadable=on_unreadable,
-            unreadable_list=unreadable_list,
-        )
-
-    @property
-    def steps_per_epoch(self) -> int:
-        """Whole batches in the split."""
-        return self.steps.steps_per_epoch
-
-    @property
-    def unreadable(self) -> dict[str, UnreadableImageError]:
-        """The images that were replaced so far, by name."""
-        return self.steps.unreadable
-
-    def batch(self, step: int) -> Views:
-        """This process's views in that step."""
-        (first, second), index = self.steps.batch(step)
-        return Views(first, second, index)
-
-    def iterate(self, start_step: int = 0, stop_step: int | None = None) -> Iterator[Views]:
-        """The views from a step on, read ahead; for ever without `stop_step`."""
-        for (first, second), index in self.steps.iterate(start_step, stop_step):
-            yield Views(first, second, index)
-
-
-class LabelledLoader:
-    """One random view of each image with its label, for the linear protocol."""
-
-    def __init__(self, steps: StepLoader):
-        if steps.split.labels is None:
-            raise InputError(f"the split {steps.split.name!r} has no labels; choose one that has.")
-        self.labels = steps.split.labels
-        self.steps = steps
-
-    def iterate(
-        self, start_step: int = 0, stop_step: int | None = None
-    ) -> Iterator[tuple[Tensor, Tensor]]:
-        """(images, labels) from a step on; for ever without `stop_step`."""
-        for (images,), numbers in self.steps.iterate(start_step, stop_step):
-            yield images, self.labels[numbers].to(images.device)
+__all__ = ["EvaluationLoader"]
 
 
 class EvaluationLoader:

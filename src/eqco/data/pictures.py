@@ -14,6 +14,7 @@ from eqco.data.folders import OnUnreadable
 from eqco.data.pipelines import Pipeline
 from eqco.data.sources import Split
 from eqco.data.steps import StepLoader
+from eqco.data.views import ViewSpec
 from eqco.runtime.errors import InputError
 
 __all__ = ["check_picture_name", "contact_sheet", "views_picture"]
@@ -68,17 +69,15 @@ def views_picture(
         )
     loader = StepLoader(
         split,
-        pipeline,
-        num_views=num_views,
+        [ViewSpec(pipeline, size)] * num_views,
         num_queries=num_images,
-        size=size,
         seed=seed,
         on_unreadable=on_unreadable,
     )
-    views, numbers = loader.batch(0)
+    (batch,) = loader.micro_batches(0)
     rows = []
-    for row, number in enumerate(numbers.tolist()):
-        pictures = [as_picture(view[row], pipeline) for view in views]
+    for row, number in enumerate(batch.index.tolist()):
+        pictures = [as_picture(view[row], pipeline) for view in batch.views]
         rows.append(("", [shown(split.images.read(number)), *pictures]))
     tile = max(64, min(size, 128))
     return grid(title, rows, tile, after_first=3 * GAP)

@@ -1,6 +1,6 @@
 """Batches of views as a function of (seed, step)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +14,8 @@ from eqco.data.decoding import UnreadableImageError
 from eqco.data.folders import OnUnreadable
 from eqco.data.images import MemoryImages
 from eqco.data.parameters import STREAM_ORDER, Parameters, counter_generator, draw_parameters
-from eqco.data.pipelines import Pipeline
 from eqco.data.sources import Split, write_unreadable
+from eqco.data.views import Batch, ViewSpec
 from eqco.runtime.errors import InputError
 
 __all__ = ["StepLoader"]
@@ -33,18 +33,17 @@ class StepLoader:
     def __init__(
         self,
         split: Split,
-        pipeline: Pipeline,
+        views: Sequence[ViewSpec],
         *,
-        num_views: int,
         num_queries: int,
-        size: int,
         seed: int,
         rank: int = 0,
         world_size: int = 1,
-        parts: int = 1,
+        accumulation_steps: int = 1,
         workers: int = 0,
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
+        channels_last: bool = False,
         on_unreadable: OnUnreadable = "error",
         unreadable_list: Path | None = None,
     ):
@@ -52,18 +51,18 @@ class StepLoader:
 
         Args:
             split: the images.
-            pipeline: how views are drawn.
-            num_views: views of each image.
+            views: how each view of an image is made.
             num_queries: images per step over all processes.
-            size: side of a view.
             seed: of order and views.
             rank: this process.
             world_size: number of processes.
-            parts: parts that a batch is computed in, one after the other; part by part a process
-                takes its share. `world_size · parts` must divide `num_queries`.
+            accumulation_steps: micro-batches that a batch is computed in, one after the other; a
+                process takes its share of each. `world_size · accumulation_steps` must divide
+                `num_queries`.
             workers: processes that decode and crop, for images on disk.
             device: where views are made.
             dtype: of the views.
+            channels_last: memory layout of the views.
             on_unreadable: an image that cannot be read stops the training, or is replaced by the
                 next one of its split and listed.
             unreadable_list: file in the run directory for that list.
@@ -73,28 +72,30 @@ class StepLoader:
                 f"num_queries={num_queries}, but the split {split.name!r} has {len(split)} images; "
                 f"lower num_queries to at most {len(split)}."
             )
-        if num_queries % (world_size * parts):
-            cut = f" in {parts} parts each" if parts > 1 else ""
+        if num_queries % (world_size * accumulation_steps):
+            cut = f" in {accumulation_steps} micro-batches" if accumulation_steps > 1 else ""
             raise InputError(
                 f"num_queries={num_queries} cannot be shared by {world_size} processes{cut}; "
-                f"use a multiple of {world_size * parts}."
+                f"use a multiple of {world_size * accumulation_steps}."
             )
         self.split = split
-        self.pipeline = pipeline
-        self.num_views = num_views
+        self.views = views
         self.num_queries = num_queries
         self.seed = seed
         self.workers = workers
         self.device = torch.device(device)
-        self.augment = Augment(pipeline, size, dtype)
+        self.augments = [Augment(view.pipeline, view.size, dtype) for view in views]
+        self.layout = torch.channels_last if channels_last else torch.contiguous_format
+        self.accumulation_steps = accumulation_steps
         self.skip = on_unreadable == "skip"
         self.unreadable_list = unreadable_list
         self.unreadable: dict[str, UnreadableImageError] = {}
-        self.rows = torch.arange(num_queries).view(parts, world_size, -1)[:, rank].flatten()
+        shares = torch.arange(num_queries).view(accumulation_steps, world_size, -1)
+        self.rows = shares[:, rank].flatten()
         self.pixels: Tensor | None = None
         if isinstance(split.images, MemoryImages):
             self.pixels = split.images.pixels.to(self.device)
-        self.crops = RandomCrops(split.images, size, pipeline.crop_aspect, self.skip)
+        self.crops = RandomCrops(split.images, views, self.skip)
         self._epoch: tuple[int, Tensor] = (-1, torch.empty(0))
 
     @property
@@ -113,29 +114,34 @@ class StepLoader:
     def draws(self, step: int) -> list[Parameters]:
         """The parameters of each view, for this process's images."""
         return [
-            draw_parameters(self.pipeline, self.num_queries, seed=self.seed, step=step, view=view)[
-                self.rows
-            ]
-            for view in range(self.num_views)
+            draw_parameters(
+                view.pipeline, self.num_queries, seed=self.seed, step=step, view=number
+            )[self.rows]
+            for number, view in enumerate(self.views)
         ]
 
-    def batch(self, step: int) -> tuple[list[Tensor], Tensor]:
-        """This process's views in that step, each (n, 3, size, size), and their numbers, (n,)."""
+    def micro_batches(self, step: int) -> list[Batch]:
+        """This process's images in that step."""
         if self.pixels is None:
             crops = collate([self.crops[request] for request in self.requests(step)])
             return self.finish(step, *crops)
-        numbers = self.numbers(step)[self.rows]
-        images = self.pixels.index_select(0, numbers.to(self.device))
-        return [self.augment(images, draws) for draws in self.draws(step)], numbers
+        numbers = self.numbers(step)[self.rows].to(self.device)
+        images = self.pixels.index_select(0, numbers)
+        drawn = zip(self.augments, self.draws(step), strict=True)
+        return self.cut([augment(images, draws) for augment, draws in drawn], numbers)
 
-    def iterate(
-        self, start_step: int = 0, stop_step: int | None = None
-    ) -> Iterator[tuple[list[Tensor], Tensor]]:
-        """The batches from a step on, read ahead by the workers; for ever without `stop_step`."""
+    def cut(self, views: list[Tensor], numbers: Tensor) -> list[Batch]:
+        """Micro-batches of equal size."""
+        laid_out = [view.contiguous(memory_format=self.layout) for view in views]
+        pieces = [each.chunk(self.accumulation_steps) for each in (*laid_out, numbers)]
+        return [Batch(tuple(views), index) for *views, index in zip(*pieces, strict=True)]
+
+    def iterate(self, start_step: int = 0, stop_step: int | None = None) -> Iterator[list[Batch]]:
+        """Micro-batches of step after step, read ahead by workers; for ever without `stop_step`."""
         steps = Steps(self, start_step, stop_step)
         if self.pixels is not None or not self.workers:
             for step in steps.numbers():
-                yield self.batch(step)
+                yield self.micro_batches(step)
             return
         loader = DataLoader(
             self.crops,
@@ -171,17 +177,20 @@ class StepLoader:
     def finish(
         self,
         step: int,
-        crops: Tensor,
+        crops: list[Tensor],
         numbers: Tensor,
         unreadable: tuple[UnreadableImageError, ...],
-    ) -> tuple[list[Tensor], Tensor]:
+    ) -> list[Batch]:
         """Colours, blur, flip and normalisation on the device, for crops of the workers."""
-        self.remember(unreadable)
-        crops = crops.to(self.device, non_blocking=True)
-        pairs = zip(crops, self.draws(step), strict=True)
-        return [self.augment.after_crop(each, draws) for each, draws in pairs], numbers
+        self.note_unreadable(unreadable)
+        drawn = zip(self.augments, crops, self.draws(step), strict=True)
+        views = [
+            augment.after_crop(each.to(self.device, non_blocking=True), draws)
+            for augment, each, draws in drawn
+        ]
+        return self.cut(views, numbers.to(self.device, non_blocking=True))
 
-    def remember(self, unreadable: tuple[UnreadableImageError, ...]) -> None:
+    def note_unreadable(self, unreadable: tuple[UnreadableImageError, ...]) -> None:
         """Stop at an unreadable image, or list it once."""
         fresh = {error.name: error for error in unreadable if error.name not in self.unreadable}
         if fresh and not self.skip:

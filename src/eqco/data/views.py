@@ -1,16 +1,50 @@
-"""What the data hand to the methods."""
+"""What the data hand to the methods: batches of views, and what a view is."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from torch import Tensor
 
-__all__ = ["Views"]
+from eqco.data.pipelines import Pipeline, find_pipeline
+
+__all__ = ["Batch", "DataSettings", "ViewSpec"]
 
 
 @dataclass(frozen=True)
-class Views:
-    """Two views of each of N images."""
+class Batch:
+    """Some images, each seen several times, on the training device.
 
-    first: Tensor  # (N, C, H, W)
-    second: Tensor  # (N, C, H, W)
-    index: Tensor  # (N,) number of each image in its split
+    Args:
+        views: one tensor for each `ViewSpec`, (n, 3, size, size).
+        index: the place of each image in the data set, (n,).
+    """
+
+    views: tuple[Tensor, ...]
+    index: Tensor
+
+
+@dataclass(frozen=True)
+class ViewSpec:
+    """How one view of an image is made: its augmentation, and pixels along each side."""
+
+    pipeline: Pipeline
+    size: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataSettings:
+    """From images to views."""
+
+    image_size: int = 224
+    """Pixels along each side of a view."""
+    pipeline: Literal["mocov1", "mocov2", "simclr"] = "mocov2"
+    """The augmentation; SiMo uses MoCo v2's."""
+    workers: int = 0
+    """Processes that decode images from disk; sets held in memory need none."""
+    on_unreadable: Literal["error", "skip"] = "error"
+    """An image that cannot be read: stop and name it, or go on and list it in the run directory."""
+
+    @property
+    def view(self) -> ViewSpec:
+        """A view of this size and augmentation."""
+        return ViewSpec(find_pipeline(self.pipeline), self.image_size)

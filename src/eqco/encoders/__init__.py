@@ -6,7 +6,7 @@ from eqco.encoders.encoder import RESNETS, TIMM, Encoder, backbone_named, featur
 from eqco.encoders.foreign import fill, state_dict_in, unwrap
 from eqco.encoders.heads import linear_head, mlp_head, normalised_head
 from eqco.encoders.light import LightEncoder
-from eqco.encoders.momentum import update_momentum
+from eqco.encoders.momentum import scheduled_ema_decay, update_momentum
 from eqco.encoders.pixels import Pixels
 from eqco.encoders.resnet import ResNet, Stem, resnet
 from eqco.encoders.sync_batch_norm import (
@@ -40,6 +40,7 @@ __all__ = [
     "mlp_head",
     "normalised_head",
     "resnet",
+    "scheduled_ema_decay",
     "split_batch_norm",
     "state_dict_in",
     "sync_batch_norm",

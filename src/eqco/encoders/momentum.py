@@ -1,11 +1,16 @@
 """The momentum update of a key encoder (Eq. 16)."""
 
+import math
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 
 from eqco.runtime.errors import InputError
 
-__all__ = ["update_momentum"]
+__all__ = ["EMASchedule", "scheduled_ema_decay", "update_momentum"]
+
+EMASchedule = Literal["constant", "cosine"]
 
 
 @torch.no_grad()
@@ -32,3 +37,20 @@ def update_momentum(key_encoder: nn.Module, query_encoder: nn.Module, ema_decay:
     keys: list[Tensor] = list(key_encoder.parameters())
     queries: list[Tensor] = list(query_encoder.parameters())
     torch._foreach_lerp_(keys, queries, 1 - ema_decay)
+
+
+def scheduled_ema_decay(
+    ema_decay: float, schedule: EMASchedule, *, step: int, total_steps: int
+) -> float:
+    r"""β of the update after a step, counted from 0: constant, or rising to 1 at the end.
+
+    .. math:: \beta_t = 1 - (1 - \beta_0) \, \frac{1 + \cos(\pi t / T)}{2}
+
+    >>> scheduled_ema_decay(0.99, "constant", step=7, total_steps=10)
+    0.99
+    >>> [scheduled_ema_decay(0.9, "cosine", step=step, total_steps=10) for step in (0, 5, 10)]
+    [0.9, 0.95, 1.0]
+    """
+    if schedule == "constant":
+        return ema_decay
+    return 1 - (1 - ema_decay) * (1 + math.cos(math.pi * step / total_steps)) / 2

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from eqco.data import LabelledLoader, Split, StepLoader, find_pipeline
+from eqco.data import Split, StepLoader, ViewSpec, find_pipeline
 from eqco.data.images import MemoryImages
 from eqco.encoders import feature_dim_of
 from eqco.evaluation.features import extract_features
@@ -141,10 +141,8 @@ def train_linear(
     before = fingerprint(backbone)
     steps = StepLoader(
         train,
-        find_pipeline("linear"),
-        num_views=1,
+        [ViewSpec(find_pipeline("linear"), size)],
         num_queries=protocol.batch_size,
-        size=size,
         seed=seed,
         workers=workers,
         device=device,
@@ -174,16 +172,17 @@ def train_linear(
         write_checkpoint(checkpoint, state | parts)
 
     last = protocol.epochs * epoch
+    assert train.labels is not None  # `check_splits` has seen to it
+    labels = train.labels.to(device)
     with checkpointing(
         None if checkpoint is None else save, total_steps=last, every=(epoch,)
     ) as checkpoints:
-        batches = LabelledLoader(steps).iterate(first, last)
-        for step, (images, labels) in enumerate(batches, first):
+        for step, (batch,) in enumerate(steps.iterate(first, last), first):
             with torch.no_grad():
-                features = backbone(images).float()
+                features = backbone(batch.views[0]).float()
             for group in optimiser.param_groups:
                 group["lr"] = protocol.rate(step, epoch)
-            loss = F.cross_entropy(classifier(features), labels)
+            loss = F.cross_entropy(classifier(features), labels[batch.index])
             optimiser.zero_grad(set_to_none=True)
             loss.backward()
             optimiser.step()

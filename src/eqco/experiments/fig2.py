@@ -13,13 +13,12 @@ from typing import Any
 
 import torch
 
-from eqco.assembly import build_parts
+from eqco.assembly import build_components
 from eqco.contrast import Contrast, Negatives, sampled_negatives
 from eqco.experiments.experiment import Comparison, Experiment, Outcome, Recipe, Site
 from eqco.experiments.grid import by_run
 from eqco.experiments.scales import DESK, EMBEDDED, PAPER, SMOKE, Scale, moco
 from eqco.experiments.training_runs import TrainedRun, train_once, training_steps
-from eqco.methods import MoCo
 from eqco.runtime.checkpoints import read_checkpoint
 from eqco.runtime.errors import InputError
 from eqco.runtime.records import Record
@@ -72,20 +71,20 @@ def norms_at(
     state: Mapping[str, Any], run: TrainedRun, recipe: Recipe, site: Site
 ) -> dict[tuple[str, int], Norms]:
     """Norms by loss and K at one moment; queries of several batches, K keys drawn for each."""
-    parts = build_parts(run.training, run.source, device=site.device)
-    parts.method.load_state_dict(state["method"])
-    method = parts.method.train()
-    assert isinstance(method, MoCo)
+    components = build_components(run.training, run.source, device=site.device)
+    components.method.load_state_dict(state["method"])
+    method = components.method.train()
     seen: dict[tuple[str, int], list[Norms]] = {}
     for number in range(recipe["batches"]):
         step = int(state["step"]) + number
         with torch.no_grad():
-            (contrast,) = method(parts.loader.batch(step), step).contrasts
+            (batch,) = components.loader.micro_batches(step)
+            (contrast,) = method(batch, step).contrasts
         for count in recipe["counts"]:
             drawn = drawn_from(contrast, count, run.training.training.seed, step)
             for loss, alpha in (("infonce", None), ("eqco", recipe["alpha"])):
                 diagnostics = diagnose(
-                    [drawn], temperature=parts.objective.temperature, alpha=alpha
+                    [drawn], temperature=components.objective.temperature, alpha=alpha
                 )
                 norms = Norms(
                     mean=diagnostics.gradient_norm_mean, deviation=diagnostics.gradient_norm_std

@@ -16,7 +16,7 @@ def grid(scale: Scale) -> Grid:
     numbers = PUBLISHED["tab6"].numbers
     baseline = simo(scale, count=None, alpha=ALPHA, epochs=100)
     without = simo(scale, count=None, alpha=ALPHA, epochs=100, ema_decay=0.0)
-    decay = baseline["training"]["ema_decay"]
+    decay = baseline["training"]["method"]["ema_decay"]
     return [
         Cell(row="SiMo", column="β=0", recipe=without, published=numbers[0.0]),
         Cell(row="SiMo", column=f"β={decay:g}", recipe=baseline, published=numbers[0.999]),

@@ -18,8 +18,8 @@ def grid(scale: Scale) -> Grid:
     numbers = PUBLISHED["tab7"].numbers
     baseline = simo(scale, count=None, alpha=ALPHA, epochs=100)
     encoder = recipe_from_dict(baseline["training"]).encoder
-    cut = replace(encoder, batch_norm="shuffling", bn_groups=GROUPS)
-    shuffling = simo(scale, count=None, alpha=ALPHA, epochs=100, encoder=cut)
+    cut = replace(encoder, bn_groups=GROUPS)
+    shuffling = simo(scale, count=None, alpha=ALPHA, epochs=100, encoder=cut, shuffle_bn=True)
     return [
         Cell(row="SiMo", column=name, recipe=recipe, published=numbers[name])
         for name, recipe in (("shuffling BN", shuffling), ("Sync BN", baseline))

@@ -1,9 +1,21 @@
-"""The frameworks: each turns two views into contrasts, and remembers after the step."""
+"""The methods, one file each: settings, views, count of negatives, checks and step."""
 
-from eqco.methods.base import Method, StepOutput
+from eqco.methods.base import Method, MethodParts, MethodSettings, StepOutput
 from eqco.methods.catalog import METHODS
-from eqco.methods.moco import MoCo
-from eqco.methods.simclr import SimCLR
-from eqco.methods.simo import SiMo
+from eqco.methods.moco import MoCo, MoCoSettings
+from eqco.methods.simclr import SimCLR, SimCLRSettings
+from eqco.methods.simo import SiMo, SiMoSettings
 
-__all__ = ["METHODS", "Method", "MoCo", "SiMo", "SimCLR", "StepOutput"]
+__all__ = [
+    "METHODS",
+    "Method",
+    "MethodParts",
+    "MethodSettings",
+    "MoCo",
+    "MoCoSettings",
+    "SiMo",
+    "SiMoSettings",
+    "SimCLR",
+    "SimCLRSettings",
+    "StepOutput",
+]

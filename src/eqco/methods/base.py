@@ -1,75 +1,164 @@
-"""What every framework promises, and the parts that those with a key encoder share."""
+"""What every method promises, and what those with a key encoder share."""
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from eqco.contrast import Contrast, Negatives, in_batch_negatives, sampled_negatives
-from eqco.data import Views
-from eqco.encoders import Encoder
+from eqco.contrast import Contrast, Negatives, Objective, in_batch_negatives, sampled_negatives
+from eqco.data import Batch, DataSettings, ViewSpec
+from eqco.encoders import Encoder, scheduled_ema_decay, update_momentum
+from eqco.encoders.momentum import EMASchedule
 from eqco.runtime import processes
+from eqco.runtime.errors import InputError
 from eqco.runtime.seeds import generator_for
 
-__all__ = ["KeyEncoder", "Method", "StepOutput", "batch_negatives"]
+__all__ = [
+    "KeyEncoder",
+    "KeyEncoderSettings",
+    "Method",
+    "MethodParts",
+    "MethodSettings",
+    "StepOutput",
+    "batch_negatives",
+    "check_count",
+]
 
 
 @dataclass(frozen=True)
 class StepOutput:
-    """What a method made of one batch: contrasts, and keys to enqueue after the step, (M, D).
+    """What a method made of one batch.
 
-    Queries and positives are this process's, negatives and keys to enqueue those of all processes.
+    Args:
+        loss: to be minimised, over this process's part of the batch.
+        contrasts: what diagnostics read; none: there is no f̂ to show. Queries and positives are
+            this process's, negatives those of all processes.
+        new_keys: what `after_step` enqueues, of all processes, (M, D).
     """
 
-    contrasts: Sequence[Contrast]
-    fresh_keys: Tensor | None = None
+    loss: Tensor
+    contrasts: Sequence[Contrast] = ()
+    new_keys: Tensor | None = None
 
 
 class Method(nn.Module, ABC):
-    """A framework of contrastive learning: images in, contrasts out.
+    """A framework of representation learning: views in, a loss out.
 
-    `forward` stores nothing; `after_step` is the only writer. What is trained and taken away is
-    `encoder`.
+    `forward` stores nothing; `after_step` is the only writer. Every parameter that requires
+    gradient is trained; `encoder` is what is evaluated and exported.
     """
 
     encoder: Encoder
 
     @abstractmethod
-    def forward(self, views: Views, step: int) -> StepOutput:
-        """Queries, positives and negatives of this batch; draws are a function of (seed, step)."""
+    def forward(self, batch: Batch, step: int) -> StepOutput:
+        """The loss of this batch; draws are a function of (seed, step)."""
 
     @abstractmethod
-    def after_step(self, fresh_keys: Tensor | None) -> None:
-        """Update what is kept: the momentum encoder first, then the queue."""
+    def after_step(self, output: StepOutput) -> None:
+        """What changes once the optimiser has stepped: the momentum encoder, then the queue."""
 
-    def warm_up_memory(self, views: Views, number: int = 0) -> None:
-        """Put the keys of one batch, or of its part `number`, into memory before the first step."""
+    def warm_up(self, batch: Batch, number: int = 0) -> None:
+        """Fill a queue from one batch, or its micro-batch `number`, before the first step."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodParts:
+    """What a method is built from.
+
+    Args:
+        make_encoder: 0 gives the recipe's encoder; 1, 2, … others like it with weights of their
+            own draw.
+        objective: the loss over contrasts.
+        total_steps: of the whole training, for schedules.
+        seed: of all that the method draws.
+    """
+
+    make_encoder: Callable[[int], Encoder]
+    objective: Objective
+    total_steps: int
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodSettings(ABC):
+    """What one method can be told, with its defaults, its checks and its count of negatives."""
+
+    name: ClassVar[str]
+    symmetric: ClassVar[bool] = False
+    """Whether every view is both query and key, with gradient to the keys."""
+
+    def views(self, data: DataSettings) -> tuple[ViewSpec, ...]:
+        """The views of each image, in the order that `forward` gets them."""
+        return (data.view, data.view)
+
+    def offered(self, num_queries: int) -> int | None:
+        """How many negatives a batch offers each query; None: it offers none."""
+        return None
+
+    @property
+    def queue_size(self) -> int:
+        """How many keys of earlier batches are kept."""
+        return 0
+
+    @property
+    def shuffle_bn(self) -> bool:
+        """Whether keys pass batch norm in another order than queries."""
+        return False
+
+    @abstractmethod
+    def num_negatives(self, num_queries: int) -> int | None:
+        """K, for so many queries at once; None: the method has no negatives."""
+
+    @abstractmethod
+    def check(self, *, num_queries: int) -> None:
+        """Refuse what cannot be trained with so many queries at once."""
+
+    @abstractmethod
+    def build(self, parts: MethodParts) -> Method:
+        """The method itself."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeyEncoderSettings(MethodSettings):
+    """Of a method whose keys come from a momentum encoder."""
+
+    ema_decay: float = 0.999
+    """β of the key encoder (Eq. 16)."""
+    ema_schedule: EMASchedule = "constant"
+    """cosine: β rises from ema_decay to 1 over the training."""
+    shuffle_bn: bool = False
+    """MoCo's shuffling BN, over encoder.bn_groups parts, instead of one statistic."""
+
+    def check(self, *, num_queries: int) -> None:
+        """Refuse a decay outside 0 to 1."""
+        if not 0 <= self.ema_decay <= 1:
+            raise InputError(f"method.ema_decay={self.ema_decay}; it must lie between 0 and 1.")
 
 
 class KeyEncoder(nn.Module):
     """A copy of the query encoder that is moved, never trained (Eq. 16).
 
-    Args:
-        encoder: the query encoder; parameters and statistics are copied.
-        shuffle: pass images through batch norm in another order than the queries (MoCo's shuffling
-            BN). It matters where batch norm sees part of the batch at a time.
-        seed: of the order.
+    Shuffling BN passes images through it in another order than the queries, drawn from (seed,
+    step), which matters where batch norm sees part of the batch at a time.
     """
 
-    def __init__(self, encoder: Encoder, *, shuffle: bool, seed: int):
+    def __init__(self, encoder: Encoder, settings: KeyEncoderSettings, parts: MethodParts):
         super().__init__()
         self.network = copy.deepcopy(encoder).requires_grad_(False)
-        self.shuffle = shuffle
-        self.seed = seed
+        self.settings = settings
+        self.total_steps, self.seed = parts.total_steps, parts.seed
+        self.updates = 0
 
     @torch.no_grad()
     def forward(self, images: Tensor, step: int) -> Tensor:
         """Unit keys of all processes' images, in their order, without gradient, (N, D)."""
-        if not self.shuffle:
+        if not self.settings.shuffle_bn:
             return processes.gather(self.unit_keys(images))
         images = processes.gather(images)
         order = torch.randperm(len(images), generator=generator_for("shuffle", self.seed, step))
@@ -81,6 +170,25 @@ class KeyEncoder(nn.Module):
         """Keys of length one, in float32 or better also under autocast."""
         keys: Tensor = self.network(images)
         return F.normalize(keys.to(torch.promote_types(keys.dtype, torch.float32)), dim=1)
+
+    def follow(self, encoder: Encoder) -> None:
+        """Move towards the query encoder after its step."""
+        decay = scheduled_ema_decay(
+            self.settings.ema_decay,
+            self.settings.ema_schedule,
+            step=self.updates,
+            total_steps=self.total_steps,
+        )
+        update_momentum(self.network, encoder, decay)
+        self.updates += 1
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """The count that the schedule goes by: part of the state dict."""
+        return {"updates": self.updates}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        """Take over what `get_extra_state` gave."""
+        self.updates = state["updates"]
 
 
 def batch_negatives(
@@ -103,3 +211,20 @@ def batch_negatives(
     return sampled_negatives(
         pool, count, seed=seed, step=draw, index=index, num_queries=num_queries, shared=shared
     )
+
+
+def check_count(count: int | None, *, offered: int, num_queries: int) -> None:
+    """Refuse more negatives than a batch offers, and a batch that offers none."""
+    if count is not None and count < 1:
+        raise InputError(f"method.count={count}; at least 1 negative is needed.")
+    if num_queries < 2:
+        raise InputError(
+            f"a micro-batch of {num_queries} offers no negatives, since a query never meets its "
+            f"own instance. Raise training.num_queries or lower training.accumulation_steps."
+        )
+    if count is not None and count > offered:
+        raise InputError(
+            f"method.count={count}, but a batch of num_queries={num_queries} offers {offered} "
+            f"negatives per query. Lower method.count, or use all {offered} by "
+            f"--method.count None."
+        )

@@ -1,10 +1,12 @@
-"""All frameworks by name: add one by writing its file and a line here."""
+"""All methods by name: add one by writing its file and a line here."""
 
-from eqco.methods.base import Method
-from eqco.methods.moco import MoCo
-from eqco.methods.simclr import SimCLR
-from eqco.methods.simo import SiMo
+from eqco.methods.base import MethodSettings
+from eqco.methods.moco import MoCoSettings
+from eqco.methods.simclr import SimCLRSettings
+from eqco.methods.simo import SiMoSettings
 
 __all__ = ["METHODS"]
 
-METHODS: dict[str, type[Method]] = {"simo": SiMo, "moco": MoCo, "simclr": SimCLR}
+METHODS: dict[str, type[MethodSettings]] = {
+    settings.name: settings for settings in (SiMoSettings, MoCoSettings, SimCLRSettings)
+}

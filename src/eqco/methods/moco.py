@@ -1,58 +1,73 @@
-"""MoCo v1 and v2: negatives from a memory of keys."""
+"""MoCo v1 and v2: negatives from a queue of keys.
 
-from torch import Tensor
+They differ in head, augmentation, temperature and schedule, which are the recipe's.
+"""
+
+from dataclasses import dataclass
 
 from eqco.contrast import Contrast, KeyQueue
-from eqco.data import Views
-from eqco.encoders import Encoder, update_momentum
-from eqco.methods.base import KeyEncoder, Method, StepOutput
+from eqco.data import Batch
+from eqco.methods.base import KeyEncoder, KeyEncoderSettings, Method, MethodParts, StepOutput
 from eqco.runtime import processes
+from eqco.runtime.errors import InputError
 
-__all__ = ["MoCo"]
+__all__ = ["MoCo", "MoCoSettings"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MoCoSettings(KeyEncoderSettings):
+    """MoCo: negatives from a queue of keys of earlier batches."""
+
+    name = "moco"
+
+    queue_size: int = 65536
+    """K, the keys that are kept. With fewer than N they are a random choice of the last batch."""
+    shuffle_bn: bool = True
+    """Shuffling BN, over encoder.bn_groups parts, instead of one statistic."""
+
+    def num_negatives(self, num_queries: int) -> int:
+        """K: the whole queue."""
+        return self.queue_size
+
+    def check(self, *, num_queries: int) -> None:
+        """Refuse an empty queue."""
+        super().check(num_queries=num_queries)
+        if self.queue_size < 1:
+            raise InputError(
+                f"method.queue_size={self.queue_size}; MoCo needs the size of its queue, K. Give "
+                f"it, such as --method.queue-size 4096."
+            )
+
+    def build(self, parts: MethodParts) -> "MoCo":
+        """Query encoder, its momentum copy and the queue."""
+        return MoCo(self, parts)
 
 
 class MoCo(Method):
-    """The momentum encoder's keys of earlier batches are the negatives.
+    """The momentum encoder's keys of earlier batches are the negatives."""
 
-    v1 and v2 differ in head, augmentation, temperature and schedule, which are the recipe's.
-
-    Args:
-        encoder: the query encoder.
-        queue: the memory; its capacity is K. With K below the batch it holds K random keys of the
-            previous batch.
-        ema_decay: β of Eq. 16.
-        shuffle: shuffling BN, on in the published setting.
-        seed: of the shuffling.
-    """
-
-    def __init__(
-        self,
-        encoder: Encoder,
-        *,
-        queue: KeyQueue,
-        ema_decay: float = 0.999,
-        shuffle: bool = True,
-        seed: int = 0,
-    ):
+    def __init__(self, settings: MoCoSettings, parts: MethodParts):
         super().__init__()
-        self.encoder = encoder
-        self.key_encoder = KeyEncoder(encoder, shuffle=shuffle, seed=seed)
-        self.queue = queue
-        self.ema_decay = ema_decay
+        self.objective = parts.objective
+        self.encoder = parts.make_encoder(0)
+        self.key_encoder = KeyEncoder(self.encoder, settings, parts)
+        dim = self.encoder.embedding_dim
+        self.queue = KeyQueue(settings.queue_size, dim, seed=parts.seed)
 
-    def forward(self, views: Views, step: int) -> StepOutput:
-        """One contrast: queries against their keys and the memory."""
-        queries = self.encoder(views.first)
-        keys = self.key_encoder(views.second, step)
+    def forward(self, batch: Batch, step: int) -> StepOutput:
+        """One contrast: queries against their keys and the queue."""
+        queries = self.encoder(batch.views[0])
+        keys = self.key_encoder(batch.views[1], step)
         positives = keys[processes.own_rows(len(keys))]
-        return StepOutput([Contrast(queries, positives, self.queue.negatives())], keys)
+        contrasts = (Contrast(queries, positives, self.queue.negatives()),)
+        return StepOutput(self.objective(contrasts), contrasts, keys)
 
-    def after_step(self, fresh_keys: Tensor | None) -> None:
+    def after_step(self, output: StepOutput) -> None:
         """Move the key encoder, then enqueue the keys: never before the loss."""
-        update_momentum(self.key_encoder.network, self.encoder, self.ema_decay)
-        if fresh_keys is not None:
-            self.queue.enqueue(fresh_keys, gather=False)
+        self.key_encoder.follow(self.encoder)
+        if output.new_keys is not None:
+            self.queue.enqueue(output.new_keys, gather=False)
 
-    def warm_up_memory(self, views: Views, number: int = 0) -> None:
-        """Put the keys of one batch, or of its part `number`, into the memory."""
-        self.queue.enqueue(self.key_encoder(views.second, number), gather=False)
+    def warm_up(self, batch: Batch, number: int = 0) -> None:
+        """Put the keys of one batch, or of its micro-batch `number`, into the queue."""
+        self.queue.enqueue(self.key_encoder(batch.views[1], number), gather=False)

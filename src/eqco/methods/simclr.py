@@ -1,14 +1,51 @@
-"""SimCLR: both views ask and both answer, and keys carry gradient."""
+"""SimCLR: both views are queries and keys, and keys carry gradient."""
 
-from torch import Tensor
+from dataclasses import dataclass
 
 from eqco.contrast import Contrast
-from eqco.data import Views
-from eqco.encoders import Encoder
-from eqco.methods.base import Method, StepOutput, batch_negatives
+from eqco.data import Batch
+from eqco.methods.base import (
+    Method,
+    MethodParts,
+    MethodSettings,
+    StepOutput,
+    batch_negatives,
+    check_count,
+)
 from eqco.runtime import processes
 
-__all__ = ["SimCLR"]
+__all__ = ["SimCLR", "SimCLRSettings"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimCLRSettings(MethodSettings):
+    """SimCLR: negatives from the batch, one encoder for queries and keys."""
+
+    name = "simclr"
+    symmetric = True
+
+    count: int | None = None
+    """Negatives drawn for each query from the batch; None: all 2N − 2, or N − 1 of one view."""
+    shared: bool = False
+    """One draw for all queries of a direction instead of one for each."""
+    both_views: bool = True
+    """Keys of both views are negatives; otherwise those of the other view only."""
+
+    def offered(self, num_queries: int) -> int:
+        """Every other instance, once or twice."""
+        return (2 if self.both_views else 1) * (num_queries - 1)
+
+    def num_negatives(self, num_queries: int) -> int:
+        """K: all of them, or those drawn."""
+        return self.offered(num_queries) if self.count is None else self.count
+
+    def check(self, *, num_queries: int) -> None:
+        """Refuse more negatives than the batch offers."""
+        check_count(self.count, offered=self.offered(num_queries), num_queries=num_queries)
+
+    def build(self, parts: MethodParts) -> "SimCLR":
+        """One encoder."""
+        return SimCLR(self, parts)
 
 
 class SimCLR(Method):
@@ -16,50 +53,31 @@ class SimCLR(Method):
 
     Paper: SimCLR's code and the authors' release add them, and the published rate is meant for
     that; see docs/paper_notes.md#the-sum-of-two-directions.
-
-    Args:
-        encoder: the only encoder.
-        num_negatives: K, drawn for each query independently; None: all that the batch offers,
-            2N − 2 with both views as keys, N − 1 with the other view only.
-        shared: one draw for all queries of a contrast.
-        both_views: keys of both views are negatives; otherwise those of the other view only.
-        seed: of the draws.
     """
 
-    def __init__(
-        self,
-        encoder: Encoder,
-        *,
-        num_negatives: int | None = None,
-        shared: bool = False,
-        both_views: bool = True,
-        seed: int = 0,
-    ):
+    def __init__(self, settings: SimCLRSettings, parts: MethodParts):
         super().__init__()
-        self.encoder = encoder
-        self.num_negatives = num_negatives
-        self.shared = shared
-        self.both_views = both_views
-        self.seed = seed
+        self.settings, self.objective, self.seed = settings, parts.objective, parts.seed
+        self.encoder = parts.make_encoder(0)
 
-    def forward(self, views: Views, step: int) -> StepOutput:
+    def forward(self, batch: Batch, step: int) -> StepOutput:
         """Two contrasts of weight one; the margin applies in both directions."""
-        first, second = self.encoder(views.first), self.encoder(views.second)
+        settings, (first, second) = self.settings, map(self.encoder, batch.views)
         # keys carry gradient, so that they are gathered with it
         keys = [processes.gather_with_gradient(view) for view in (first, second)]
         contrasts = []
         for direction, (queries, positives) in enumerate(((first, second), (second, first))):
-            answers, asked = keys[1 - direction], keys[direction]
-            pool = (answers, asked) if self.both_views else (answers,)
+            other_view_keys, same_view_keys = keys[1 - direction], keys[direction]
+            pool = (other_view_keys, same_view_keys) if settings.both_views else (other_view_keys,)
             negatives = batch_negatives(
                 *pool,
-                count=self.num_negatives,
-                shared=self.shared,
+                count=settings.count,
+                shared=settings.shared,
                 seed=self.seed,
                 draw=2 * step + direction,
             )
             contrasts.append(Contrast(queries, positives, negatives))
-        return StepOutput(contrasts)
+        return StepOutput(self.objective(contrasts), contrasts)
 
-    def after_step(self, fresh_keys: Tensor | None) -> None:
-        """Nothing to remember: every key is of the current batch."""
+    def after_step(self, output: StepOutput) -> None:
+        """Nothing to keep: every key is of the current batch."""

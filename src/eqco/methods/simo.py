@@ -1,72 +1,96 @@
 """SiMo: MoCo v2 without its memory (Section 3)."""
 
-from torch import Tensor
+from dataclasses import dataclass
 
 from eqco.contrast import Contrast, KeyQueue, combine_negatives
-from eqco.data import Views
-from eqco.encoders import Encoder, update_momentum
-from eqco.methods.base import KeyEncoder, Method, StepOutput, batch_negatives
+from eqco.data import Batch
+from eqco.methods.base import (
+    KeyEncoder,
+    KeyEncoderSettings,
+    Method,
+    MethodParts,
+    StepOutput,
+    batch_negatives,
+    check_count,
+)
 from eqco.runtime import processes
+from eqco.runtime.errors import InputError
 
-__all__ = ["SiMo"]
+__all__ = ["SiMo", "SiMoSettings"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SiMoSettings(KeyEncoderSettings):
+    """SiMo: negatives from the batch, keys from a momentum encoder."""
+
+    name = "simo"
+
+    count: int | None = 16
+    """Negatives drawn for each query from the batch; None: all N − 1."""
+    shared: bool = False
+    """One draw for all queries instead of one for each (Remark 2)."""
+    queue_size: int = 0
+    """Keys of earlier batches that each query meets besides, for small batches; 0 is the paper's
+    SiMo."""
+
+    def offered(self, num_queries: int) -> int:
+        """Every other instance."""
+        return num_queries - 1
+
+    def num_negatives(self, num_queries: int) -> int:
+        """K: of the batch and of the queue."""
+        drawn = self.offered(num_queries) if self.count is None else self.count
+        return drawn + self.queue_size
+
+    def check(self, *, num_queries: int) -> None:
+        """Refuse more negatives than the batch offers."""
+        super().check(num_queries=num_queries)
+        if self.queue_size < 0:
+            raise InputError(f"method.queue_size={self.queue_size}; it must be at least 0.")
+        check_count(self.count, offered=self.offered(num_queries), num_queries=num_queries)
+
+    def build(self, parts: MethodParts) -> "SiMo":
+        """Query encoder, its momentum copy and, if asked for, the queue."""
+        return SiMo(self, parts)
 
 
 class SiMo(Method):
     """Positives and negatives both come from the momentum encoder and the current batch.
 
-    One direction: the first view asks, the second answers. Only the query's own key is excluded.
-
-    Args:
-        encoder: the query encoder.
-        ema_decay: β of Eq. 16; 0 is the paper's "no momentum" (Table 6).
-        num_negatives: K, drawn for each query; None: all N − 1.
-        shared: one draw for all queries (Remark 2).
-        queue: keys of earlier batches to add to those of the batch, for small batches; K is the
-            sum. None is the paper's SiMo.
-        shuffle: shuffling BN (Table 7) instead of one batch norm over the batch.
-        seed: of the draws.
+    One direction: queries are of the first view, keys of the second. Only the query's own key is
+    excluded.
     """
 
-    def __init__(
-        self,
-        encoder: Encoder,
-        *,
-        ema_decay: float = 0.999,
-        num_negatives: int | None = 16,
-        shared: bool = False,
-        queue: KeyQueue | None = None,
-        shuffle: bool = False,
-        seed: int = 0,
-    ):
+    def __init__(self, settings: SiMoSettings, parts: MethodParts):
         super().__init__()
-        self.encoder = encoder
-        self.key_encoder = KeyEncoder(encoder, shuffle=shuffle, seed=seed)
-        self.ema_decay = ema_decay
-        self.num_negatives = num_negatives
-        self.shared = shared
-        self.queue = queue
-        self.seed = seed
+        self.settings, self.objective, self.seed = settings, parts.objective, parts.seed
+        self.encoder = parts.make_encoder(0)
+        self.key_encoder = KeyEncoder(self.encoder, settings, parts)
+        self.queue: KeyQueue | None = None
+        if settings.queue_size:
+            dim = self.encoder.embedding_dim
+            self.queue = KeyQueue(settings.queue_size, dim, seed=parts.seed)
 
-    def forward(self, views: Views, step: int) -> StepOutput:
+    def forward(self, batch: Batch, step: int) -> StepOutput:
         """One contrast: queries of the first view against keys of the second."""
-        queries = self.encoder(views.first)
-        keys = self.key_encoder(views.second, step)
+        queries = self.encoder(batch.views[0])
+        keys = self.key_encoder(batch.views[1], step)
         positives = keys[processes.own_rows(len(keys))]
-        negatives = batch_negatives(
-            keys, count=self.num_negatives, shared=self.shared, seed=self.seed, draw=step
-        )
+        count, shared = self.settings.count, self.settings.shared
+        negatives = batch_negatives(keys, count=count, shared=shared, seed=self.seed, draw=step)
         if self.queue is not None:
             negatives = combine_negatives(negatives, self.queue.negatives())
-        fresh = None if self.queue is None else keys
-        return StepOutput([Contrast(queries, positives, negatives)], fresh)
+        contrasts = (Contrast(queries, positives, negatives),)
+        new_keys = None if self.queue is None else keys
+        return StepOutput(self.objective(contrasts), contrasts, new_keys)
 
-    def after_step(self, fresh_keys: Tensor | None) -> None:
+    def after_step(self, output: StepOutput) -> None:
         """Move the key encoder; enqueue the keys if there is a queue."""
-        update_momentum(self.key_encoder.network, self.encoder, self.ema_decay)
-        if self.queue is not None and fresh_keys is not None:
-            self.queue.enqueue(fresh_keys, gather=False)
+        self.key_encoder.follow(self.encoder)
+        if self.queue is not None and output.new_keys is not None:
+            self.queue.enqueue(output.new_keys, gather=False)
 
-    def warm_up_memory(self, views: Views, number: int = 0) -> None:
-        """Put the keys of one batch, or of its part `number`, into the queue, if there is one."""
+    def warm_up(self, batch: Batch, number: int = 0) -> None:
+        """Put the keys of one batch, or of its micro-batch `number`, into the queue, if any."""
         if self.queue is not None:
-            self.queue.enqueue(self.key_encoder(views.second, number), gather=False)
+            self.queue.enqueue(self.key_encoder(batch.views[1], number), gather=False)

@@ -1,10 +1,10 @@
 """Recipes: frozen values with all defaults and checks, the named ones, and their JSON form."""
 
-from eqco.recipes.named import PROFILES, RECIPES, named_recipe
+from eqco.recipes.named import RECIPES, named_recipe
+from eqco.recipes.profiles import PROFILES
 from eqco.recipes.schema import (
     DataSettings,
     EncoderSettings,
-    NegativesSettings,
     ObjectiveSettings,
     OptimiserSettings,
     Recipe,
@@ -17,7 +17,6 @@ __all__ = [
     "RECIPES",
     "DataSettings",
     "EncoderSettings",
-    "NegativesSettings",
     "ObjectiveSettings",
     "OptimiserSettings",
     "Recipe",

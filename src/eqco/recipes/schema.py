@@ -1,38 +1,25 @@
 """A recipe: everything that decides what a training run does, as one frozen value.
 
-Defaults stand here and nowhere else. Derived numbers (learning rate, steps) are functions of a
-recipe, never overwritten fields.
+Defaults stand here, in `eqco.data` and in the method's own file. Derived numbers (learning rate,
+steps) are functions of a recipe, never overwritten fields.
 """
 
 import math
 from dataclasses import dataclass, field
 from typing import Literal
 
+from eqco.data import DataSettings
+from eqco.methods import MethodSettings, SiMoSettings
 from eqco.runtime.errors import InputError
 
 __all__ = [
     "DataSettings",
     "EncoderSettings",
-    "NegativesSettings",
     "ObjectiveSettings",
     "OptimiserSettings",
     "Recipe",
     "TrainingSettings",
 ]
-
-
-@dataclass(frozen=True, kw_only=True)
-class DataSettings:
-    """From images to two views."""
-
-    image_size: int = 224
-    """Pixels along each side of a view."""
-    pipeline: Literal["mocov1", "mocov2", "simclr"] = "mocov2"
-    """The augmentation; SiMo uses MoCo v2's."""
-    workers: int = 0
-    """Processes that decode images from disk; sets held in memory need none."""
-    on_unreadable: Literal["error", "skip"] = "error"
-    """An image that cannot be read: stop and name it, or go on and list it in the run directory."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,24 +36,8 @@ class EncoderSettings:
     """normalised: BN after each layer (SiMo, SimCLR); mlp: MoCo v2; linear: MoCo v1."""
     embedding_dim: int = 128
     """D, the size of queries and keys."""
-    batch_norm: Literal["sync", "shuffling"] = "sync"
-    """sync: one statistic over the batch; shuffling: MoCo's, over bn_groups parts."""
     bn_groups: int = 1
-    """With shuffling BN in one process: parts of the batch with statistics of their own."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class NegativesSettings:
-    """Which negatives a query meets."""
-
-    count: int | None = None
-    """K: drawn per query from the batch (SiMo, SimCLR; None: all), or held in memory (MoCo)."""
-    queue: int = 0
-    """SiMo: keys of earlier batches that each query meets besides; for small batches."""
-    shared: bool = False
-    """One draw for all queries instead of one for each (Remark 2)."""
-    both_views: bool = True
-    """SimCLR: keys of both views are negatives, not only of the other one."""
+    """With shuffling BN: parts of the batch with statistics of their own; 1: one statistic."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,8 +83,8 @@ class TrainingSettings:
     """N: queries per batch over all processes; for SimCLR, pairs."""
     epochs: int = 200
     """Passes over the training images."""
-    accumulate: int = 1
-    """Parts that a batch is computed in; each has negatives of its own and imitates the same α."""
+    accumulation_steps: int = 1
+    """Micro-batches that a batch is computed in; each has negatives of its own and the same α."""
     precision: Literal["float32", "bfloat16", "float16"] = "float32"
     """Of the encoder; the loss is always computed in float32."""
     compile: bool = False
@@ -138,26 +109,22 @@ class TrainingSettings:
 class Recipe:
     """Everything that decides what a training run does."""
 
-    method: Literal["simo", "moco", "simclr"] = "simo"
-    """The framework; MoCo v1 and v2 are both moco, with other settings."""
-    ema_decay: float = 0.999
-    """β of the key encoder (Eq. 16); SimCLR has none."""
+    method: MethodSettings = field(default_factory=SiMoSettings)
+    objective: ObjectiveSettings = field(default_factory=ObjectiveSettings)
     data: DataSettings = field(default_factory=DataSettings)
     encoder: EncoderSettings = field(default_factory=EncoderSettings)
-    negatives: NegativesSettings = field(default_factory=NegativesSettings)
-    objective: ObjectiveSettings = field(default_factory=ObjectiveSettings)
     optimiser: OptimiserSettings = field(default_factory=OptimiserSettings)
     training: TrainingSettings = field(default_factory=TrainingSettings)
 
     def __post_init__(self) -> None:
         check_ranges(self)
-        check_negatives(self)
+        self.method.check(num_queries=self.micro_batch_size)
         check_batch_norm(self)
 
     @property
-    def part_size(self) -> int:
-        """Queries that are in memory at once: N over the parts it is computed in."""
-        return self.training.num_queries // self.training.accumulate
+    def micro_batch_size(self) -> int:
+        """Queries that are computed at once, over all processes."""
+        return self.training.num_queries // self.training.accumulation_steps
 
 
 def check_ranges(recipe: Recipe) -> None:
@@ -169,7 +136,7 @@ def check_ranges(recipe: Recipe) -> None:
         "encoder.bn_groups": recipe.encoder.bn_groups,
         "training.num_queries": recipe.training.num_queries,
         "training.epochs": recipe.training.epochs,
-        "training.accumulate": recipe.training.accumulate,
+        "training.accumulation_steps": recipe.training.accumulation_steps,
         "training.log_every": recipe.training.log_every,
         "training.diagnose_every": recipe.training.diagnose_every,
         "training.save_every": recipe.training.save_every,
@@ -177,7 +144,6 @@ def check_ranges(recipe: Recipe) -> None:
     }
     not_negative = {
         "data.workers": recipe.data.workers,
-        "negatives.queue": recipe.negatives.queue,
         "training.keep_every": recipe.training.keep_every,
         "training.probe_every": recipe.training.probe_every,
         "optimiser.warmup_epochs": recipe.optimiser.warmup_epochs,
@@ -199,8 +165,6 @@ def check_ranges(recipe: Recipe) -> None:
             f"objective.alpha={recipe.objective.alpha}; it must be greater than 0. "
             f"For plain InfoNCE give --objective.alpha None, for the decoupled loss inf."
         )
-    if not 0 <= recipe.ema_decay <= 1:
-        raise InputError(f"ema_decay={recipe.ema_decay}; it must lie between 0 and 1.")
     if recipe.optimiser.warmup_epochs > recipe.training.epochs:
         raise InputError(
             f"optimiser.warmup_epochs={recipe.optimiser.warmup_epochs} is longer than "
@@ -229,70 +193,25 @@ def check_ranges(recipe: Recipe) -> None:
         )
     if not 0 <= recipe.training.seed < 2**63:
         raise InputError(f"training.seed={recipe.training.seed}; it must lie in 0 to 2^63 - 1.")
-    if recipe.training.num_queries % recipe.training.accumulate:
+    if recipe.training.num_queries % recipe.training.accumulation_steps:
         raise InputError(
             f"training.num_queries={recipe.training.num_queries} cannot be cut into "
-            f"training.accumulate={recipe.training.accumulate} equal parts; choose a divisor."
+            f"training.accumulation_steps={recipe.training.accumulation_steps} micro-batches of "
+            f"one size; choose a divisor."
         )
-
-
-def check_negatives(recipe: Recipe) -> None:
-    """Refuse more negatives than there can be, and settings the framework does not have."""
-    count, part = recipe.negatives.count, recipe.part_size
-    if recipe.method == "moco":
-        if count is None:
-            raise InputError(
-                "negatives.count=None; MoCo needs the size of its memory, K. Give it, such as "
-                "--negatives.count 4096."
-            )
-        if recipe.negatives.queue:
-            raise InputError(
-                f"negatives.queue={recipe.negatives.queue} with MoCo, whose memory is "
-                f"negatives.count. Set that instead."
-            )
-        if recipe.negatives.shared:
-            raise InputError(
-                "negatives.shared with MoCo, whose queries all meet the whole memory. Leave it out."
-            )
-    if recipe.method != "simclr" and not recipe.negatives.both_views:
-        raise InputError("negatives.both_views belongs to SimCLR. Leave it out.")
-    if recipe.method == "simclr" and recipe.negatives.queue:
-        raise InputError(
-            f"negatives.queue={recipe.negatives.queue}, but SimCLR has no memory. "
-            f"Use method simo, or set it to 0."
-        )
-    if count is not None and count < 1:
-        raise InputError(f"negatives.count={count}; at least 1 negative is needed.")
-    if recipe.method != "moco":
-        both = recipe.method == "simclr" and recipe.negatives.both_views
-        offered = (2 if both else 1) * (part - 1)
-        if part < 2:
-            raise InputError(
-                f"a batch part of {part} offers no negatives, since a query never meets its own "
-                f"instance. Raise training.num_queries or lower training.accumulate."
-            )
-        if count is not None and count > offered:
-            raise InputError(
-                f"negatives.count={count}, but a batch of num_queries={part} offers {offered} "
-                f"negatives per query. Lower negatives.count, or use all {offered} by "
-                f"--negatives.count None."
-            )
 
 
 def check_batch_norm(recipe: Recipe) -> None:
     """Refuse groups that shuffling BN cannot make."""
-    groups, part = recipe.encoder.bn_groups, recipe.part_size
-    if groups > 1 and recipe.encoder.batch_norm == "sync":
+    groups, num_queries = recipe.encoder.bn_groups, recipe.micro_batch_size
+    if groups > 1 and not recipe.method.shuffle_bn:
         raise InputError(
-            f"encoder.bn_groups={groups} with encoder.batch_norm=sync, which has one group. "
-            f"Choose shuffling, or 1 group."
+            f"encoder.bn_groups={groups} without shuffling BN, so that queries and keys of a group "
+            f"would share their statistics. Give --encoder.bn-groups 1, or --method.shuffle-bn to "
+            f"a method that has it."
         )
-    if recipe.encoder.batch_norm == "shuffling" and recipe.method == "simclr":
+    if num_queries % groups or num_queries // groups < 2:
         raise InputError(
-            "encoder.batch_norm=shuffling needs a key encoder, which SimCLR has not. Choose sync."
-        )
-    if part % groups or part // groups < 2:
-        raise InputError(
-            f"a batch of num_queries={part} cannot be cut into encoder.bn_groups={groups} parts of "
-            f"at least 2 images; choose a divisor."
+            f"a batch of num_queries={num_queries} cannot be cut into encoder.bn_groups={groups} "
+            f"parts of at least 2 images; choose a divisor."
         )

@@ -9,6 +9,7 @@ import typing
 from pathlib import Path
 from typing import Any, Literal, Union
 
+from eqco.methods import METHODS, MethodSettings
 from eqco.recipes.schema import Recipe
 from eqco.runtime.errors import InputError
 
@@ -22,7 +23,7 @@ def recipe_to_dict(recipe: Recipe) -> dict[str, Any]:
     {'temperature': 0.2, 'alpha': None}
     """
     plain: dict[str, Any] = plain_value(dataclasses.asdict(recipe))
-    return plain
+    return plain | {"method": {"name": recipe.method.name, **plain["method"]}}
 
 
 def plain_value(value: Any) -> Any:
@@ -58,6 +59,8 @@ def read_recipe(path: Path) -> Recipe:
 
 def typed(value: Any, kind: Any, name: str) -> Any:
     """`value` as the type `kind`, or a refusal in the words of the setting `name`."""
+    if kind is MethodSettings:
+        return method_from(value, name)
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
         return settings_from(value, kind, name)
     origin, choices = typing.get_origin(kind), typing.get_args(kind)
@@ -85,11 +88,24 @@ def typed(value: Any, kind: Any, name: str) -> Any:
     raise InputError(f"{name}={value!r}; it must be of type {kind.__name__}.")
 
 
+def method_from(values: Any, name: str) -> Any:
+    """The settings of the method that the entry "name" names."""
+    given = values.get("name") if isinstance(values, dict) else values
+    if not isinstance(values, dict) or not isinstance(given, str) or given not in METHODS:
+        raise InputError(
+            f"{name}.name={given!r}; {name} is a group of settings whose name is one of "
+            f"{', '.join(METHODS)}."
+        )
+    rest = {key: value for key, value in values.items() if key != "name"}
+    return settings_from(rest, METHODS[given], name)
+
+
 def settings_from(values: Any, kind: type, name: str) -> Any:
     """One group of settings; an unknown name is an error that names the nearest."""
     if not isinstance(values, dict):
         raise InputError(f"{name or 'a recipe'} must be a group of settings, not {values!r}.")
-    hints = typing.get_type_hints(kind)
+    known = typing.get_type_hints(kind)
+    hints = {entry.name: known[entry.name] for entry in dataclasses.fields(kind)}
     for key in values:
         if key not in hints:
             near = difflib.get_close_matches(str(key), hints, n=1)

@@ -84,7 +84,7 @@ def finding_pretraining(records: Sequence[Record]) -> str:
     """What training reached, beside what it had to beat."""
     pixels, random, trained = (cell.mean for cell in compare(records))
     recipe = records[0].recipe
-    negatives = recipe["training"]["negatives"]["count"]
+    negatives = recipe["training"]["method"]["count"]
     return (
         f"SiMo with {negatives} negatives reaches {trained:.1f} % by nearest neighbours on "
         f"{recipe['data']}; raw pixels reach {pixels:.1f} %, random weights {random:.1f} %."

@@ -6,7 +6,7 @@ from typing import Any
 from eqco.runtime.errors import InputError
 from eqco.training.diagnostics import Diagnostics
 
-__all__ = ["Alarms", "NonFiniteLossError", "require_finite", "what_is_kept"]
+__all__ = ["Alarms", "NonFiniteLossError", "checkpoint_hint", "require_finite"]
 
 # Below this f̂, in nats, the embeddings tell images apart hardly better than chance.
 COLLAPSE_BELOW = 0.05
@@ -39,11 +39,11 @@ def require_finite(
     raise NonFiniteLossError(
         f"stopped at step {step}: {what} is {value}. Look for a learning rate that is too high or "
         f"a warm-up that is too short, for float16 where bfloat16 or float32 would hold the "
-        f"numbers, and for images that hold NaN. {what_is_kept(last_good)}"
+        f"numbers, and for images that hold NaN. {checkpoint_hint(last_good)}"
     )
 
 
-def what_is_kept(last_good: str | None) -> str:
+def checkpoint_hint(last_good: str | None) -> str:
     """A sentence on the checkpoint that a stopped run can be resumed from."""
     if last_good is None:
         return "No checkpoint was written yet; start anew."

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
@@ -12,25 +12,25 @@ from torch.nn.parallel import DistributedDataParallel
 
 from eqco.contrast import Contrast, Negatives, Objective
 from eqco.contrast.checks import NonFiniteValuesError
-from eqco.data import TwoViewLoader, Views
+from eqco.data import Batch, StepLoader
 from eqco.encoders import average_running_statistics
 from eqco.methods import Method, StepOutput
 from eqco.runtime import processes
 from eqco.runtime.errors import InputError
 from eqco.runtime.run_directory import RunDirectory
-from eqco.runtime.signals import StopWish, stop_on_signals
-from eqco.training.alarms import Alarms, NonFiniteLossError, require_finite, what_is_kept
+from eqco.runtime.signals import stop_on_signals
+from eqco.training.alarms import Alarms, NonFiniteLossError, checkpoint_hint, require_finite
 from eqco.training.diagnostics import Diagnostics, diagnose
 from eqco.training.journal import Journal
 from eqco.training.optimisers import load_optimiser
 
-__all__ = ["Outcome", "Parts", "Rhythm", "StepReport", "run_training"]
+__all__ = ["Intervals", "Outcome", "StepReport", "TrainerComponents", "run_training"]
 
 Precision = Literal["float32", "bfloat16", "float16"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rhythm:
+class Intervals:
     """How long, and how often what happens, in steps; 0 is never for save, keep and probe."""
 
     total_steps: int
@@ -43,33 +43,29 @@ class Rhythm:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parts:
+class TrainerComponents:
     """What the loop drives.
 
     Args:
-        method: the framework.
+        method: views in, loss out.
         distributed: the same, averaging gradients over processes; None: there is one process.
-        objective: the loss over its contrasts.
-        loader: two views for each step.
-        optimiser: of the method's encoder.
+        objective: the loss over contrasts, whose τ and α diagnostics need.
+        loader: the micro-batches of each step.
+        optimiser: of all parameters that are trained.
         learning_rate: the rate at each step.
-        rhythm: how long and how often.
-        accumulate: parts that a batch is computed in.
+        intervals: how long and how often.
         precision: of the encoder.
-        channels_last: memory layout of the images.
-        probe: what the encoder is worth, as named numbers; None: not asked.
+        probe: metrics of the encoder; None: there are none.
     """
 
     method: Method
     distributed: DistributedDataParallel | None = None
     objective: Objective
-    loader: TwoViewLoader
+    loader: StepLoader
     optimiser: torch.optim.Optimizer
     learning_rate: Callable[[int], float]
-    rhythm: Rhythm
-    accumulate: int = 1
+    intervals: Intervals
     precision: Precision = "float32"
-    channels_last: bool = False
     probe: Callable[[nn.Module], dict[str, float]] | None = None
 
 
@@ -84,7 +80,7 @@ class StepReport:
     images_per_second: float
     seconds_left: float
     diagnostics: Diagnostics | None = None
-    looked_at: int = 0
+    diagnosed_at: int = 0
     """The step that the diagnostics are of."""
     messages: tuple[str, ...] = ()
 
@@ -100,7 +96,7 @@ class Outcome:
 
 
 def run_training(
-    parts: Parts,
+    components: TrainerComponents,
     run: RunDirectory,
     recipe: dict[str, Any],
     *,
@@ -114,116 +110,129 @@ def run_training(
     all take the same branches, and the first one writes.
 
     Args:
-        parts: what to drive.
+        components: what to drive.
         run: where checkpoints and metrics go.
         recipe: written into each checkpoint; resuming with another is refused.
         state: a checkpoint's content.
         show: gets a report at every line of metrics.
     """
-    method, rhythm, loader = parts.method, parts.rhythm, parts.loader
+    method, intervals, loader = components.method, components.intervals, components.loader
+    objective, probe = components.objective, components.probe
     device = next(method.parameters()).device
-    scaler = torch.amp.GradScaler(device.type, enabled=parts.precision == "float16")
+    scaler = torch.amp.GradScaler(device.type, enabled=components.precision == "float16")
     alarms = Alarms()
-    start = restore(parts, scaler, alarms, state) if state is not None else 0
+    start = restore(components, scaler, alarms, state) if state is not None else 0
     method.train()
     if start == 0:
-        # the last batch of the first epoch: when it comes, its keys have been replaced
-        warm_up(parts, on_device(loader.batch(loader.steps_per_epoch - 1), parts))
+        warm_up(components)
     journal = Journal(run, start)
-    diagnostics, worth, clock = None, {}, Clock(start, rhythm.total_steps, loader.steps.num_queries)
-    step = looked_at = start
-    with stop_on_signals() as wish:
-        for views in loader.iterate(start, rhythm.total_steps):
-            rate = parts.learning_rate(step)
-            for group in parts.optimiser.param_groups:
+    clock = Clock(start, intervals.total_steps, loader.num_queries)
+    diagnostics: Diagnostics | None = None
+    metrics: dict[str, float] = {}
+    step = diagnosed_at = start
+    with stop_on_signals() as request:
+        for micro_batches in loader.iterate(start, intervals.total_steps):
+            rate = components.learning_rate(step)
+            for group in components.optimiser.param_groups:
                 group["lr"] = rate
             try:
-                loss, output, fresh = optimise(parts, scaler, on_device(views, parts), step)
+                output = optimise(components, scaler, micro_batches, step)
             except NonFiniteValuesError as error:
                 raise NonFiniteLossError(
-                    f"stopped at step {step + 1}: {error} {what_is_kept(saved(run))}"
+                    f"stopped at step {step + 1}: {error} {checkpoint_hint(saved(run))}"
                 ) from error
             step += 1
 
             messages: list[str] = []
-            looked = step % rhythm.diagnose_every == 0
-            if looked:
-                looked_at, objective = step, parts.objective
+            diagnosed = step % intervals.diagnose_every == 0
+            if diagnosed and output.contrasts:
+                diagnosed_at = step
                 diagnostics = diagnose(
                     of_all_processes(output.contrasts),
                     temperature=objective.temperature,
                     alpha=objective.alpha,
                 )
-                messages = alarms.check(step, mean(loss), diagnostics, rhythm.warmup_steps)
-            # after the look: a queue that remembers is no longer what the queries met
-            method.after_step(fresh)
-            if looked or step % rhythm.log_every == 0 or step == rhythm.total_steps:
-                value = require_finite(step, mean(loss), saved(run))
+                loss = mean(output.loss)
+                messages = alarms.check(step, loss, diagnostics, intervals.warmup_steps)
+            # after the diagnosis: a queue that has new keys is no longer what the queries met
+            method.after_step(output)
+            if diagnosed or step % intervals.log_every == 0 or step == intervals.total_steps:
+                value = require_finite(step, mean(output.loss), saved(run))
                 line: dict[str, Any] = {"loss": value, "learning_rate": rate}
-                if looked and diagnostics is not None:
+                if diagnosed and diagnostics is not None:
                     line = {**asdict(diagnostics), **line}
                 if messages:
                     line["alarms"] = messages
                 report = replace(
                     clock.report(step, value, rate),
                     diagnostics=diagnostics,
-                    looked_at=looked_at,
+                    diagnosed_at=diagnosed_at,
                     messages=tuple(messages),
                 )
                 journal.write(step, line, speed=report.images_per_second)
                 show(report)
-            if due(step, rhythm.probe_every) and parts.probe and step < rhythm.total_steps:
-                journal.write(step, {f"probe/{k}": v for k, v in asked(parts).items()})
+            if due(step, intervals.probe_every) and probe and step < intervals.total_steps:
+                found = run_probe(method, probe)
+                journal.write(step, {f"probe/{name}": value for name, value in found.items()})
             # all stop at one step, whichever of them was asked to
-            stopping = processes.any_of(wish.signal is not None)
-            keep = due(step, rhythm.keep_every)
-            if keep or due(step, rhythm.save_every) or step == rhythm.total_steps or stopping:
-                require_finite(step, mean(loss), saved(run))
+            stopping = processes.any_of(request.signal is not None)
+            keep = due(step, intervals.keep_every)
+            if keep or due(step, intervals.save_every) or step == intervals.total_steps or stopping:
+                require_finite(step, mean(output.loss), saved(run))
                 largest = largest_weight(method)
                 require_finite(step, largest, saved(run), what="the largest weight")
-                state = snapshot(parts, scaler, alarms, recipe, step)
+                state = snapshot(components, scaler, alarms, recipe, step)
                 if processes.is_writer():
                     run.save(state, keep=keep)
             if stopping:
                 break
-    if step == rhythm.total_steps and parts.probe is not None:
-        worth = asked(parts)
-        journal.write_once(step, {f"probe/{name}": value for name, value in worth.items()})
+    if step == intervals.total_steps and probe is not None:
+        metrics = run_probe(method, probe)
+        journal.write_once(step, {f"probe/{name}": value for name, value in metrics.items()})
     journal.close()
-    return Outcome(step=step, stopped_by=finished(wish, step, rhythm), probe=worth)
+    # another process may have got the signal
+    complete = step == intervals.total_steps
+    stopped_by = None if complete else request.signal or "SIGTERM"
+    return Outcome(step=step, stopped_by=stopped_by, probe=metrics)
 
 
-def warm_up(parts: Parts, views: Views) -> None:
-    """Fill the memory, part by part as in a step."""
-    for number, part in enumerate(cut(views, parts.accumulate)):
-        parts.method.warm_up_memory(part, number)
+def warm_up(components: TrainerComponents) -> None:
+    """Fill a queue from the epoch's last batch: when it comes, its keys have been replaced."""
+    loader = components.loader
+    for number, batch in enumerate(loader.micro_batches(loader.steps_per_epoch - 1)):
+        components.method.warm_up(batch, number)
 
 
 def optimise(
-    parts: Parts, scaler: torch.amp.GradScaler, views: Views, step: int
-) -> tuple[Tensor, StepOutput, Tensor | None]:
-    """Images -> contrasts -> loss -> gradients -> parameters; the keys to remember come back."""
-    method, optimiser = parts.distributed or parts.method, parts.optimiser
+    components: TrainerComponents,
+    scaler: torch.amp.GradScaler,
+    micro_batches: Sequence[Batch],
+    step: int,
+) -> StepOutput:
+    """Views -> loss -> gradients -> parameters.
+
+    Returns:
+        The mean loss, the contrasts of the last micro-batch, the new keys of all of them.
+    """
+    distributed, optimiser = components.distributed, components.optimiser
+    method = distributed or components.method
     optimiser.zero_grad(set_to_none=True)
-    losses, fresh, output = [], [], None
-    for number, part in enumerate(cut(views, parts.accumulate)):
-        with averaging_gradients(parts, last=number == parts.accumulate - 1):
-            with encoding_in(parts.precision, views.first.device):
-                output = method(part, step * parts.accumulate + number)
-            loss = parts.objective(output.contrasts) / parts.accumulate
+    count, losses, new_keys = len(micro_batches), [], []
+    for number, batch in enumerate(micro_batches):
+        # gradients are averaged over processes once, with the last micro-batch
+        last = number == count - 1
+        with nullcontext() if distributed is None or last else distributed.no_sync():
+            with encoding_in(components.precision, batch.index.device):
+                output: StepOutput = method(batch, step * count + number)
+            loss = output.loss / count
             scaler.scale(loss).backward()
         losses.append(loss.detach())
-        if output.fresh_keys is not None:
-            fresh.append(output.fresh_keys)
+        if output.new_keys is not None:
+            new_keys.append(output.new_keys)
     scaler.step(optimiser)
     scaler.update()
-    assert output is not None
-    return torch.stack(losses).sum(), output, torch.cat(fresh) if fresh else None
-
-
-def averaging_gradients(parts: Parts, *, last: bool) -> AbstractContextManager[Any]:
-    """Gradients are averaged over processes once, with the last part of a batch."""
-    return nullcontext() if parts.distributed is None or last else parts.distributed.no_sync()
+    mean_loss, joined = torch.stack(losses).sum(), torch.cat(new_keys) if new_keys else None
+    return StepOutput(mean_loss, output.contrasts, joined)
 
 
 def encoding_in(precision: Precision, device: torch.device) -> torch.autocast:
@@ -232,38 +241,18 @@ def encoding_in(precision: Precision, device: torch.device) -> torch.autocast:
     return torch.autocast(device.type, dtype=dtype, enabled=precision != "float32")
 
 
-def cut(views: Views, count: int) -> list[Views]:
-    """A batch in `count` equal parts, each with negatives of its own."""
-    if count == 1:
-        return [views]
-    pieces = [tensor.chunk(count) for tensor in (views.first, views.second, views.index)]
-    return [Views(*piece) for piece in zip(*pieces, strict=True)]
-
-
-def on_device(views: Views, parts: Parts) -> Views:
-    """The batch where the encoder is, in the wanted memory layout."""
-    device = next(parts.method.parameters()).device
-    layout = torch.channels_last if parts.channels_last else torch.preserve_format
-    first, second = (
-        view.to(device, non_blocking=True, memory_format=layout)
-        for view in (views.first, views.second)
-    )
-    return Views(first, second, views.index.to(device, non_blocking=True))
-
-
 def due(step: int, every: int) -> bool:
     """Whether something that happens every so many steps happens now; 0 is never."""
     return every > 0 and step % every == 0
 
 
-def asked(parts: Parts) -> dict[str, float]:
-    """What the encoder is worth now; asking changes nothing."""
-    assert parts.probe is not None
-    average_running_statistics(parts.method)
-    parts.method.eval()
-    worth = parts.probe(parts.method.encoder)
-    parts.method.train()
-    return worth
+def run_probe(method: Method, probe: Callable[[nn.Module], dict[str, float]]) -> dict[str, float]:
+    """Metrics of the encoder as it is now; nothing is changed."""
+    average_running_statistics(method)
+    method.eval()
+    metrics = probe(method.encoder)
+    method.train()
+    return metrics
 
 
 def mean(loss: Tensor) -> float:
@@ -272,7 +261,7 @@ def mean(loss: Tensor) -> float:
 
 
 def of_all_processes(contrasts: Sequence[Contrast]) -> list[Contrast]:
-    """The contrasts with the queries of all processes; the keys they meet are shared already."""
+    """The contrasts with the queries of all processes; their negatives are shared already."""
     if processes.world_size() == 1:
         return list(contrasts)
     gather = processes.gather
@@ -300,27 +289,22 @@ def saved(run: RunDirectory) -> str | None:
     return str(run.last) if run.last.exists() else None
 
 
-def finished(wish: StopWish, step: int, rhythm: Rhythm) -> str | None:
-    """The signal that cut training short, if one did; another process may have got it."""
-    return None if step == rhythm.total_steps else wish.signal or "SIGTERM"
-
-
 def snapshot(
-    parts: Parts,
+    components: TrainerComponents,
     scaler: torch.amp.GradScaler,
     alarms: Alarms,
     recipe: dict[str, Any],
     step: int,
 ) -> dict[str, Any]:
     """All that must survive a restart; random states of all processes, one row each."""
-    average_running_statistics(parts.method)
-    device = next(parts.method.parameters()).device
+    average_running_statistics(components.method)
+    device = next(components.method.parameters()).device
     on_gpu = [torch.cuda.get_rng_state(device)[None]] if device.type == "cuda" else []
     return {
         "recipe": recipe,
         "step": step,
-        "method": parts.method.state_dict(),
-        "optimiser": parts.optimiser.state_dict(),
+        "method": components.method.state_dict(),
+        "optimiser": components.optimiser.state_dict(),
         "scaler": scaler.state_dict(),
         "alarms": alarms.state_dict(),
         "random": processes.gather(torch.get_rng_state()[None]),
@@ -329,23 +313,26 @@ def snapshot(
 
 
 def restore(
-    parts: Parts, scaler: torch.amp.GradScaler, alarms: Alarms, state: dict[str, Any]
+    components: TrainerComponents,
+    scaler: torch.amp.GradScaler,
+    alarms: Alarms,
+    state: dict[str, Any],
 ) -> int:
     """Put a checkpoint's state back; returns the step to go on from."""
     try:
-        parts.method.load_state_dict(state["method"])
+        components.method.load_state_dict(state["method"])
     except RuntimeError as error:
         raise InputError(
             "the checkpoint is of another network than this run's; give the same encoder=…"
         ) from error
-    load_optimiser(parts.optimiser, state["optimiser"])
+    load_optimiser(components.optimiser, state["optimiser"])
     if state["scaler"]:
         scaler.load_state_dict(state["scaler"])
     alarms.load_state_dict(state["alarms"])
     # on another number of processes only layers that draw by themselves (dropout) draw otherwise
     if len(state["random"]) == processes.world_size():
         torch.set_rng_state(state["random"][processes.rank()].clone())
-        device = next(parts.method.parameters()).device
+        device = next(components.method.parameters()).device
         for rows in state["random_devices"] if device.type == "cuda" else []:
             torch.cuda.set_rng_state(rows[processes.rank()].clone(), device)
     return int(state["step"])

@@ -7,8 +7,8 @@ from dataclasses import FrozenInstanceError
 import pytest
 
 from eqco.cli.train import parse
-from eqco.recipes.named import RECIPES
-from eqco.recipes.plan import own_key_share, plan
+from eqco.planning.plan import own_key_share, plan
+from eqco.recipes import RECIPES
 from eqco.runtime.errors import InputError
 
 
@@ -33,7 +33,7 @@ def test_what_is_not_given_is_the_recipes(framework):
     p, recipe = plan(framework), RECIPES[framework]
     assert p.temperature == recipe.objective.temperature
     assert p.learning_rate == recipe.optimiser.base_learning_rate
-    assert p.num_negatives == (recipe.negatives.count or 2 * 256 - 2)
+    assert p.num_negatives == recipe.method.num_negatives(256)
     assert p.alpha == (recipe.objective.alpha or p.num_negatives)
     assert (p.dim, p.epochs) == (128, 200)
 
@@ -102,7 +102,7 @@ def test_a_small_batch_is_told_of_alpha_and_a_short_queue():
     """In a command that exists, and that gives as many negatives as a batch of 256 has."""
     said = plan("simo", num_queries=16, num_negatives=15).warnings[-1]
     options = parse(["photos", "--training.num-queries", "16", *said.split("… ")[1][:-1].split()])
-    assert options.negatives.count + options.negatives.queue == 255
+    assert options.method.num_negatives(16) == 255
     assert options.objective.alpha == 4096
     assert not warned("small batch", "simo", num_queries=256)
     assert not warned("small batch", "simclr", num_queries=16)

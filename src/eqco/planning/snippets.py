@@ -1,18 +1,22 @@
 """The same margin in other people's code, as lines to paste.
 
 Written against MoCo's own code, lightly 1.6 and pytorch-metric-learning 2.9, none of which has a
-margin as an option. tests/recipes/test_elsewhere.py runs every line.
+margin as an option. tests/planning/test_snippets.py runs every line.
 """
 
 import math
 from dataclasses import dataclass
 from textwrap import dedent
+from typing import Literal
 
-__all__ = ["Elsewhere", "same_elsewhere"]
+__all__ = ["Snippet", "equivalent_snippets"]
+
+# Where the negatives come from: SiMo's batch, MoCo's queue, SimCLR's two views.
+Source = Literal["batch", "queue", "both views"]
 
 
 @dataclass(frozen=True)
-class Elsewhere:
+class Snippet:
     """How to get the same loss from one library."""
 
     library: str
@@ -21,20 +25,20 @@ class Elsewhere:
     """Python to paste; empty where the library cannot do it."""
 
 
-def same_elsewhere(
-    method: str,
+def equivalent_snippets(
     *,
+    symmetric: bool,
     num_queries: int,
     num_negatives: int,
     offered: int | None,
     alpha: float,
     temperature: float,
     dim: int,
-) -> tuple[Elsewhere, ...]:
+) -> tuple[Snippet, ...]:
     """This package first, then MoCo's code, lightly and pytorch-metric-learning.
 
     Args:
-        method: simo, moco or simclr.
+        symmetric: both views are queries and keys.
         num_queries: N.
         num_negatives: K.
         offered: the negatives that the batch offers; None where a queue does.
@@ -42,30 +46,31 @@ def same_elsewhere(
         temperature: τ.
         dim: D.
     """
+    source: Source = "both views" if symmetric else "queue" if offered is None else "batch"
     K = num_negatives if offered is None else offered
     return (
-        in_this_package(method, num_negatives, K, alpha, temperature),
-        in_moco(method, num_queries, num_negatives, alpha, temperature),
-        in_lightly(method, K, alpha, temperature, dim),
-        in_metric_learning(method, K, alpha, temperature, dim),
+        in_this_package(source, num_negatives, K, alpha, temperature),
+        in_moco(source, num_queries, num_negatives, alpha, temperature),
+        in_lightly(source, K, alpha, temperature, dim),
+        in_metric_learning(source, K, alpha, temperature, dim),
     )
 
 
 def in_this_package(
-    method: str, num_negatives: int, offered: int, alpha: float, temperature: float
-) -> Elsewhere:
+    source: Source, num_negatives: int, offered: int, alpha: float, temperature: float
+) -> Snippet:
     """The loss alone, in a training loop of one's own."""
     remark = "In your own loop; K is counted from what you pass."
-    given = "first, second" if method == "simclr" else "queries, keys"
+    given = "first, second" if source == "both views" else "queries, keys"
     loss = f"loss = loss_fn({given})"
-    if method == "moco":
+    if source == "queue":
         loss = f"""queue = eqco.KeyQueue({num_negatives}, dim=keys.shape[1])
         queue.enqueue(first_keys)  # of one batch, before the first step
         loss = loss_fn(queries, keys, queue.negatives())  # in every step
         queue.enqueue(keys)  # after it"""
-    if method == "simclr" and num_negatives < offered:
+    if source == "both views" and num_negatives < offered:
         remark += f" This one meets all {offered}; alpha makes it imitate the same number."
-    if method == "simo" and num_negatives < offered:
+    if source == "batch" and num_negatives < offered:
         loss = f"""rows = torch.arange(len(keys))
         pool = eqco.in_batch_negatives(keys, index=rows)
         drawn = eqco.sampled_negatives(
@@ -73,19 +78,19 @@ def in_this_package(
         )
         loss = loss_fn(queries, keys, drawn)"""
     code = f"""
-        loss_fn = eqco.{"NTXentLoss" if method == "simclr" else "EqCoLoss"}(
+        loss_fn = eqco.{"NTXentLoss" if source == "both views" else "EqCoLoss"}(
             temperature={temperature:g}, alpha={literal(alpha)}
         )
         {loss}
         """
-    return Elsewhere("eqco", remark, tidy(code))
+    return Snippet("eqco", remark, tidy(code))
 
 
 def in_moco(
-    method: str, num_queries: int, num_negatives: int, alpha: float, temperature: float
-) -> Elsewhere:
+    source: Source, num_queries: int, num_negatives: int, alpha: float, temperature: float
+) -> Snippet:
     """One line, after the division by T."""
-    if method == "moco":
+    if source == "queue":
         remark = f"In moco/builder.py after `logits /= self.T`, with T={temperature:g}."
         if num_negatives % num_queries:
             fitting = max(1, round(num_negatives / num_queries)) * num_queries
@@ -100,28 +105,28 @@ def in_moco(
         code = "loss = (torch.logsumexp(logits[:, 1:], dim=1) - logits[:, 0]).mean()"
     else:
         code = f"logits[:, 1:] += {shift(alpha, num_negatives)}"
-    return Elsewhere("MoCo's code", remark, code)
+    return Snippet("MoCo's code", remark, code)
 
 
 def in_lightly(
-    method: str, num_negatives: int, alpha: float, temperature: float, dim: int
-) -> Elsewhere:
+    source: Source, num_negatives: int, alpha: float, temperature: float, dim: int
+) -> Snippet:
     """NTXentLoss hands logits and labels to `self.cross_entropy`, which can be replaced."""
     library = "lightly"
-    if method == "simo":
-        return Elsewhere(
+    if source == "batch":
+        return Snippet(
             library,
             "Its NTXentLoss always takes keys of both views as negatives, with gradient: not SiMo.",
             "",
         )
     if alpha == math.inf:
-        if method == "simclr":
+        if source == "both views":
             remark = "Its DCLLoss is this loss."
-            return Elsewhere(library, remark, f"loss_fn = DCLLoss(temperature={temperature:g})")
-        return Elsewhere(library, "Its decoupled loss has no memory.", "")
-    memory = f", memory_bank_size=({num_negatives}, {dim})" if method == "moco" else ""
+            return Snippet(library, remark, f"loss_fn = DCLLoss(temperature={temperature:g})")
+        return Snippet(library, "Its decoupled loss has no memory.", "")
+    memory = f", memory_bank_size=({num_negatives}, {dim})" if source == "queue" else ""
     remark = "No option for a margin; replace the cross-entropy of its NTXentLoss."
-    if method == "simclr":
+    if source == "both views":
         remark += f" It meets all {num_negatives} negatives of the batch, never fewer."
     code = f"""
         class WithMargin(torch.nn.CrossEntropyLoss):
@@ -132,21 +137,21 @@ def in_lightly(
         loss_fn = NTXentLoss(temperature={temperature:g}{memory})
         loss_fn.cross_entropy = WithMargin()
         """
-    return Elsewhere(library, remark, tidy(code))
+    return Snippet(library, remark, tidy(code))
 
 
 def in_metric_learning(
-    method: str, num_negatives: int, alpha: float, temperature: float, dim: int
-) -> Elsewhere:
+    source: Source, num_negatives: int, alpha: float, temperature: float, dim: int
+) -> Snippet:
     """A subclass of the same name, since its wrappers look at the name of the class."""
     library = "pytorch-metric-learning"
     if alpha == math.inf:
-        return Elsewhere(library, "It has no decoupled loss.", "")
+        return Snippet(library, "It has no decoupled loss.", "")
     remark = "No option for a margin; a subclass subtracts it from the positive's cosine."
-    if method == "simclr":
+    if source == "both views":
         wrapped = "losses.SelfSupervisedLoss(loss)"
         remark += f" It meets all {num_negatives} negatives of the batch, never fewer."
-    elif method == "simo":
+    elif source == "batch":
         wrapped = "losses.SelfSupervisedLoss(loss, symmetric=False)"
         remark += f" It meets all {num_negatives} other keys, never fewer; detach the keys."
     else:
@@ -165,7 +170,7 @@ def in_metric_learning(
         loss = NTXentLoss(temperature={temperature:g})
         loss_fn = {wrapped}
         """
-    return Elsewhere(library, remark, tidy(code))
+    return Snippet(library, remark, tidy(code))
 
 
 def shift(alpha: float, num_negatives: int) -> str:

@@ -8,7 +8,7 @@ from eqco.contrast.streaming import GATHERED_ELEMENTS, chunk_size, gathering_pay
 from eqco.runtime.errors import InputError
 
 __all__ = [
-    "bytes_in_words",
+    "format_bytes",
     "largest_queue",
     "logits_bytes",
     "loss_bytes",
@@ -46,7 +46,7 @@ def loss_bytes(
     *,
     pool: int,
     in_batch: bool = False,
-    both_views: bool = False,
+    symmetric: bool = False,
 ) -> int:
     """What the loss of this library takes at the most, forward and backward, without its inputs.
 
@@ -59,28 +59,28 @@ def loss_bytes(
         dim: D.
         pool: keys that the negatives are taken from.
         in_batch: own keys are excluded or some are drawn, which needs masks.
-        both_views: SimCLR's two contrasts, whose keys want gradient.
+        symmetric: two contrasts, one for each view as queries, whose keys want gradient.
 
     >>> loss_bytes(256, 65536, 128, pool=65536) == loss_bytes(256, 4096, 128, pool=4096)
     True
     """
     queries = num_queries * dim * FLOAT
-    contrasts = 2 if both_views else 1
-    chunk = min(pool, chunk_size(num_queries, pool, keys_want_gradient=both_views))
+    contrasts = 2 if symmetric else 1
+    chunk = min(pool, chunk_size(num_queries, pool, keys_want_gradient=symmetric))
     if in_batch and gathering_small_pays(chunk, pool, num_negatives):
         gathered = num_queries * num_negatives * dim * FLOAT
         return contrasts * (2 * gathered + 6 * queries)
     if in_batch and gathering_pays(chunk, pool, num_negatives):
         gathered = min(max(GATHERED_ELEMENTS, dim), num_queries * num_negatives * dim) * FLOAT
-        keys = 3 * pool * dim * FLOAT if both_views else 0
+        keys = 3 * pool * dim * FLOAT if symmetric else 0
         return contrasts * (3 * gathered + 6 * queries) + keys
     similarities = num_queries * chunk * FLOAT
-    keys = (2 * pool if both_views else chunk) * dim * FLOAT
+    keys = (2 * pool if symmetric else chunk) * dim * FLOAT
     # one chunk alone, or two while they pass by, or those that two contrasts keep for their keys
-    copies = 1.0 if chunk == pool and not both_views else 2.0
+    copies = 1.0 if chunk == pool and not symmetric else 2.0
     if in_batch:  # one byte for each excluded key; drawn ones are counted
         copies += 0.5 if num_negatives == pool - contrasts else 2.0
-    if both_views and chunk == pool:
+    if symmetric and chunk == pool:
         copies += 0.5
     return int(copies * similarities) + 2 * keys + contrasts * 6 * queries
 
@@ -98,8 +98,8 @@ def largest_queue(memory: int, num_queries: int, dim: int) -> int:
 
     if needed(1) > memory:
         raise InputError(
-            f"--memory {bytes_in_words(memory)} is too little: one negative for "
-            f"num_queries={num_queries} queries of dim={dim} takes {bytes_in_words(needed(1))}. "
+            f"--memory {format_bytes(memory)} is too little: one negative for "
+            f"num_queries={num_queries} queries of dim={dim} takes {format_bytes(needed(1))}. "
             f"Give more, or lower --num-queries."
         )
     choices = range(1, memory // (dim * FLOAT) + 1)
@@ -121,10 +121,10 @@ def parse_bytes(text: str) -> int:
     return int(float(match[1]) * UNITS[match[2].upper()])
 
 
-def bytes_in_words(count: int) -> str:
+def format_bytes(count: int) -> str:
     """A size in the unit that suits it.
 
-    >>> bytes_in_words(33554432), bytes_in_words(512)
+    >>> format_bytes(33554432), format_bytes(512)
     ('33.6 MB', '512 B')
     """
     for unit in ("TB", "GB", "MB", "KB"):

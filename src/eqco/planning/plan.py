@@ -1,13 +1,14 @@
 """What a setting means before any of it runs: margin, rate, bytes, steps, and what to expect."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
-from eqco.recipes.elsewhere import Elsewhere, same_elsewhere
-from eqco.recipes.footprint import largest_queue, logits_bytes, loss_bytes, queue_bytes
-from eqco.recipes.named import named_recipe
-from eqco.recipes.schema import Recipe
+from eqco.methods import MethodSettings
+from eqco.planning.footprint import largest_queue, logits_bytes, loss_bytes, queue_bytes
+from eqco.planning.snippets import Snippet, equivalent_snippets
+from eqco.recipes import Recipe, named_recipe
+from eqco.recipes.profiles import method_at
 from eqco.runtime.errors import InputError
 from eqco.theory import (
     eqco_margin,
@@ -18,7 +19,7 @@ from eqco.theory import (
 )
 from eqco.theory.rules import require_positive
 
-__all__ = ["Plan", "plan"]
+__all__ = ["IMAGENET", "Plan", "own_key_share", "plan"]
 
 IMAGENET = 1_281_167
 # An estimate that may exceed the truth by less than this is not worth a warning.
@@ -26,6 +27,7 @@ NOTABLE_OVERSHOOT = 0.1
 # Queries whose own older key is in the queue: from this share on it is worth a warning.
 NOTABLE_OWN_KEYS = 0.1
 FEWEST_FOR_BATCH_NORM = 16
+LOW_TEMPERATURE = 0.1
 # A batch like the smallest of study-small-batch, and what served it best there.
 SMALL_BATCH = 32
 FILLED_UP_TO = 255
@@ -60,7 +62,7 @@ class Plan:
     steps_per_epoch: int
     total_steps: int
     warnings: tuple[str, ...]
-    elsewhere: tuple[Elsewhere, ...]
+    snippets: tuple[Snippet, ...]
 
 
 def plan(
@@ -102,16 +104,17 @@ def plan(
     base = recipe.optimiser.base_learning_rate if base_learning_rate is None else base_learning_rate
     check_numbers(n, dim, dataset_size, epochs, tau, base)
 
-    offered = negatives_offered(recipe, n)
-    count = chosen_negatives(recipe, n, dim, offered, num_negatives, memory)
+    offered = recipe.method.offered(n)
+    count = chosen_negatives(method_at(recipe, n), n, dim, num_negatives, memory)
     alpha = recipe.objective.alpha if alpha is None else alpha
     plain = alpha is None
     alpha = float(count) if alpha is None else alpha
     decoupled = alpha == math.inf
     require_alpha(alpha)
 
-    both_views = recipe.method == "simclr"
-    pool = count if offered is None else (2 if both_views else 1) * n
+    symmetric = recipe.method.symmetric
+    # beside what is offered there is each query's own instance, once or in every view
+    pool = count if offered is None else offered * n // (n - 1)
     steps = dataset_size // n
     guaranteed = not decoupled and is_guaranteed_bound(alpha, count)
     overshoot = math.inf if decoupled else largest_overshoot(alpha, count)
@@ -130,21 +133,21 @@ def plan(
         largest_overshoot=overshoot,
         dim=dim,
         queue_bytes=queue_bytes(count, dim) if offered is None else 0,
-        logits_bytes=logits_bytes((2 if both_views else 1) * n, count),
+        logits_bytes=logits_bytes((2 if symmetric else 1) * n, count),
         loss_bytes=loss_bytes(
-            n, count, dim, pool=pool, in_batch=offered is not None, both_views=both_views
+            n, count, dim, pool=pool, in_batch=offered is not None, symmetric=symmetric
         ),
         dataset_size=dataset_size,
         epochs=epochs,
         steps_per_epoch=steps,
         total_steps=steps * epochs,
         warnings=(
-            *warnings_on_alpha(framework, count, alpha, overshoot, plain),
+            *warnings_on_alpha(recipe, count, alpha, overshoot, plain),
             *warnings_on_sizes(n, count, dataset_size, queue=offered is None),
-            *advice_on_small_batches(framework, n),
+            *advice_on_small_batches(recipe.method, n),
         ),
-        elsewhere=same_elsewhere(
-            recipe.method,
+        snippets=equivalent_snippets(
+            symmetric=symmetric,
             num_queries=n,
             num_negatives=count,
             offered=offered,
@@ -176,28 +179,20 @@ def check_numbers(
         )
 
 
-def negatives_offered(recipe: Recipe, num_queries: int) -> int | None:
-    """The negatives that a batch offers each query; None where a queue does."""
-    if recipe.method == "moco":
-        return None
-    if num_queries < 2:
-        raise InputError(
-            f"--num-queries={num_queries} offers no negatives, since a query never meets its own "
-            f"instance. Use at least 2, or a queue (--framework mocov2)."
-        )
-    views = 2 if recipe.method == "simclr" and recipe.negatives.both_views else 1
-    return views * (num_queries - 1)
-
-
 def chosen_negatives(
-    recipe: Recipe,
+    method: MethodSettings,
     num_queries: int,
     dim: int,
-    offered: int | None,
     num_negatives: int | None,
     memory: int | None,
 ) -> int:
     """K: as given, as large as the memory allows, or the recipe's."""
+    offered = method.offered(num_queries)
+    if offered == 0:
+        raise InputError(
+            f"--num-queries={num_queries} offers no negatives, since a query never meets its own "
+            f"instance. Use at least 2, or a queue (--framework mocov2)."
+        )
     if memory is not None:
         if num_negatives is not None:
             raise InputError(
@@ -206,16 +201,14 @@ def chosen_negatives(
             )
         if offered is not None:
             raise InputError(
-                f"--memory chooses the length of a queue, and {recipe.method} has none: its batch "
+                f"--memory chooses the length of a queue, and {method.name} has none: its batch "
                 f"offers {offered} negatives per query. Give --num-negatives, or --framework "
                 f"mocov1 or mocov2."
             )
         return largest_queue(memory, num_queries, dim)
-    published = num_queries if recipe.method == "simclr" else recipe.negatives.count  # K = N there
-    count = published if num_negatives is None else num_negatives
+    count = method.num_negatives(num_queries) if num_negatives is None else num_negatives
     if count is None:
-        assert offered is not None  # a recipe with a queue says how long it is
-        return offered
+        raise InputError(f"{method.name} has no negatives, so that there is nothing to plan.")
     if count < 1:
         raise InputError(f"--num-negatives={count}; a query needs at least 1 negative.")
     if offered is not None and count > offered:
@@ -237,11 +230,11 @@ def require_alpha(alpha: float) -> None:
 
 
 def warnings_on_alpha(
-    framework: str, num_negatives: int, alpha: float, overshoot: float, plain: bool
+    recipe: Recipe, num_negatives: int, alpha: float, overshoot: float, plain: bool
 ) -> list[str]:
     """What the choice of α means for what is read off the training."""
     warnings = []
-    published = named_recipe(framework).negatives.count
+    published = recipe.method.num_negatives(recipe.training.num_queries)
     if plain and published is not None and num_negatives < published:
         warnings.append(
             f"No alpha: plain InfoNCE, whose loss and gradient change with K. To imitate the "
@@ -258,8 +251,10 @@ def warnings_on_alpha(
             f"is an estimate, not a bound, and may exceed the truth by up to "
             f"log((1+alpha)/(1+K)) = {overshoot:.2f} nats."
         )
-    # Paper: MoCo v1 is the exception, 6.1 points behind at K = 256 without the margin and 0.2 with.
-    if num_negatives >= 256 and alpha > num_negatives and framework != "mocov1":
+    # Paper: MoCo v1, with its low temperature, is the exception: 6.1 points behind at K = 256
+    # without the margin and 0.2 with.
+    low_temperature = recipe.objective.temperature < LOW_TEMPERATURE
+    if num_negatives >= 256 and alpha > num_negatives and not low_temperature:
         warnings.append(
             f"K = {num_negatives}: where 256 or more negatives are affordable, the paper finds "
             f"little to gain from imitating more (SiMo: alpha = 65536 adds 0.5 points over 256)."
@@ -291,15 +286,16 @@ def warnings_on_sizes(
     return warnings
 
 
-def advice_on_small_batches(framework: str, num_queries: int) -> list[str]:
+def advice_on_small_batches(method: MethodSettings, num_queries: int) -> list[str]:
     """What to do with a small batch, as `eqco reproduce study-small-batch` found it."""
-    if framework != "simo" or num_queries > SMALL_BATCH:
+    takes_both = {"count", "queue_size"} <= {entry.name for entry in fields(method)}
+    if not takes_both or num_queries > SMALL_BATCH:
         return []
     offered, alpha = num_queries - 1, ALPHA_FOR_SMALL_BATCHES
     return [
         f"N = {num_queries} is a small batch. In study-small-batch (CIFAR-10, N = 16) a fixed "
         f"alpha of {alpha} gained over plain InfoNCE in both seeds, and with a short queue of keys "
-        f"beside it was best in both: eqco train … --negatives.count {offered} --negatives.queue "
+        f"beside it was best in both: eqco train … --method.count {offered} --method.queue-size "
         f"{FILLED_UP_TO - offered} --objective.alpha {alpha}."
     ]
 

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from torch.profiler import ProfilerActivity, profile
 
 import eqco
-from eqco.recipes.footprint import (
-    bytes_in_words,
+from eqco.planning.footprint import (
+    format_bytes,
     largest_queue,
     logits_bytes,
     loss_bytes,
@@ -86,11 +86,11 @@ def loss_of_simclr(n, dim):
         (loss_of_simo(1024, 64, 4), loss_bytes(1024, 4, 64, pool=1024, in_batch=True)),
         (
             loss_of_simclr(256, 128),
-            loss_bytes(256, 510, 128, pool=512, in_batch=True, both_views=True),
+            loss_bytes(256, 510, 128, pool=512, in_batch=True, symmetric=True),
         ),
         (
             loss_of_simclr(1100, 32),
-            loss_bytes(1100, 2198, 32, pool=2200, in_batch=True, both_views=True),
+            loss_bytes(1100, 2198, 32, pool=2200, in_batch=True, symmetric=True),
         ),
     ],
 )
@@ -136,7 +136,7 @@ def test_what_is_no_size_is_refused_with_an_example(text):
 
 
 def test_sizes_are_written_in_the_unit_that_suits():
-    assert [bytes_in_words(n) for n in (0, 999, 1000, 2_500_000_000)] == [
+    assert [format_bytes(n) for n in (0, 999, 1000, 2_500_000_000)] == [
         "0 B",
         "999 B",
         "1.0 KB",
