@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from eqco.experiments.experiment import Advance, Comparison, Experiment, Outcome, Recipe
+from eqco.experiments.experiment import Advance, Comparison, Experiment, Recipe, RunResult
 from eqco.lab import random_source
 from eqco.runtime.records import Record
 from eqco.theory import (
@@ -29,7 +29,7 @@ __all__ = ["STUDY_BOUND", "crossing"]
 CHUNK = 200  # queries drawn at once; each has as many negatives as the largest K
 
 
-def run(recipe: Recipe, seed: int, advance: Advance) -> Outcome:
+def run(recipe: Recipe, seed: int, advance: Advance) -> RunResult:
     """f̂ − truth for every K and α ≥ K, all on the same queries."""
     truth, alphas = recipe["information"], recipe["alphas"]
     positive, means = optimal_scores(recipe, seed, advance)
@@ -45,7 +45,7 @@ def run(recipe: Recipe, seed: int, advance: Advance) -> Outcome:
         if reached is not None:
             metrics[f"alpha at the truth, K={num_negatives}"] = reached
     limit = [excess_at(alpha, positive, torch.zeros_like(positive), truth) for alpha in alphas]
-    return Outcome(metrics=metrics, curves={"excess": excess, "limit": limit})
+    return RunResult(metrics=metrics, curves={"excess": excess, "limit": limit})
 
 
 def optimal_scores(recipe: Recipe, seed: int, advance: Advance) -> tuple[Tensor, Tensor]:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from eqco.report.charts import Chart, Look, Series
+from eqco.report.charts import Chart, LineStyle, Series
 from eqco.runtime.records import Record, read_records
 
 __all__ = ["BENCHMARKS", "Benchmark", "Table", "newest_benchmark", "training_ratios"]
@@ -87,7 +87,7 @@ def loss_charts(record: Record) -> list[Chart]:
             times = [(k, record.metrics.get(f"{case}/{k}/{name}/seconds")) for k in ks]
             points = [(float(k), 1e3 * seconds) for k, seconds in times if seconds is not None]
             colour = RIVALS.get(name, "ink")
-            look: Look = "dashed" if name == "floor" else "line"
+            look: LineStyle = "dashed" if name == "floor" else "line"
             series.append(Series(name=name, points=points, colour=colour, look=look))
         charts.append(
             Chart(

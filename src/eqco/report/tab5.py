@@ -5,11 +5,11 @@ from pathlib import Path
 
 from matplotlib.axes import Axes
 
+from eqco.experiments.coordinates import Coordinates
 from eqco.experiments.experiment import Comparison
-from eqco.experiments.tab5 import compare, metric_name, steadiness
-from eqco.report.charts import Chart, Series
+from eqco.experiments.tab5 import compare, steadiness
+from eqco.report.charts import Chart, Series, series_of_cells
 from eqco.report.style import COLOURS, INK, panels, save
-from eqco.report.table_charts import series_of_cells
 from eqco.runtime.records import Record
 
 __all__ = ["charts_tab5", "finding_tab5", "plot_tab5"]
@@ -25,7 +25,7 @@ def plot_tab5(records: Sequence[Record], path: Path) -> Path:
     for panel, truth in zip(axes, recipe["information"], strict=True):
         panel.axhline(truth, color=INK, linewidth=1.2)
         for estimator in recipe["estimators"]:
-            row = metric_name(estimator, truth)
+            row = Coordinates(loss=estimator, information=truth)
             draw_row(panel, [cell for cell in cells if cell.row == row], estimator)
         pairs = sorted({record.recipe["pairs"] for record in records})
         panel.set_title(f"truth {truth:g} nats", fontsize=10, color=INK)
@@ -87,7 +87,9 @@ def charts_tab5(records: Sequence[Record]) -> list[Chart]:
         line = [(float(count), truth) for count in pairs]
         series = [Series(name="truth", points=line, colour="ink", look="thin")]
         for estimator in recipe["estimators"]:
-            row = [cell for cell in cells if cell.row == metric_name(estimator, truth)]
+            row = [
+                cell for cell in cells if cell.row == Coordinates(loss=estimator, information=truth)
+            ]
             name = f"{NAMES[estimator]} ({'/'.join(dict.fromkeys(cell.kind for cell in row))})"
             series += series_of_cells(name, row, [float(p) for p in pairs], colour=estimator)
         charts.append(
@@ -107,7 +109,8 @@ def finding_tab5(records: Sequence[Record]) -> str:
     """How far each estimate moves with K."""
     swings: dict[str, list[float]] = {}
     for cell in steadiness(compare(records)):
-        swings.setdefault(cell.column, []).append(cell.mean)
+        if isinstance(cell.column, Coordinates):
+            swings.setdefault(cell.column.loss or "", []).append(cell.mean)
     pairs = sorted({record.recipe["pairs"] for record in records})
     if len(pairs) < 2 or not {"infonce", "eqco"} <= set(swings):
         return ""

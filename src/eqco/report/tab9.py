@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from eqco.experiments.coordinates import Coordinates, distinct
 from eqco.experiments.tab9 import RANDOM, compare, gain
-from eqco.report.charts import Chart
+from eqco.report.charts import Chart, colours_of, series_of_cells
 from eqco.report.style import COLOURS, INK, panels, save
-from eqco.report.table_charts import colours_of, series_of_cells
+from eqco.report.words import words
 from eqco.runtime.records import Record
 
 __all__ = ["charts_tab9", "finding_tab9", "plot_tab9"]
@@ -17,20 +18,20 @@ SHADES = {RANDOM: "#8a8a8a", "supervised": "#bbbbbb", "MoCo v2": COLOURS["infonc
 def plot_tab9(records: Sequence[Record], path: Path) -> Path:
     """Mean over seeds with whiskers; every seed as a dot, the paper's numbers hollow."""
     cells = compare(records)
-    rows = list(dict.fromkeys(cell.row for cell in cells))
-    columns = list(dict.fromkeys(cell.column for cell in cells))
+    rows = distinct(cell.row for cell in cells)
+    columns = distinct(cell.column for cell in cells)
     figure, (panel,) = panels(1, width=1.1 * len(columns) + 1, height=3.6)
     breadth = 0.8 / len(rows)
     for place, row in enumerate(rows):
-        colour = SHADES.get(row, COLOURS["eqco"])
+        colour = SHADES.get(words(row), COLOURS["eqco"])
         for cell in (cell for cell in cells if cell.row == row):
             x = columns.index(cell.column) + (place - (len(rows) - 1) / 2) * breadth
             panel.bar(x, cell.mean, width=0.9 * breadth, color=colour)
             panel.plot([x] * len(cell.values), cell.values, ".", color=INK, markersize=5)
             if cell.published is not None:
                 panel.plot([x], [cell.published], "o", mfc="none", mec=INK, markersize=8)
-        panel.bar(0, 0, color=colour, label=row)
-    panel.set_xticks(range(len(columns)), [name.replace(", ", "\n") for name in columns])
+        panel.bar(0, 0, color=colour, label=words(row))
+    panel.set_xticks(range(len(columns)), [words(column).replace(", ", "\n") for column in columns])
     panel.set_ylabel("average precision, %", fontsize=9, color=INK)
     panel.set_ylim(bottom=0)
     figure.legend(loc="outside upper center", ncols=len(rows), fontsize=8.5, frameon=False)
@@ -50,19 +51,19 @@ def plot_tab9(records: Sequence[Record], path: Path) -> Path:
 def charts_tab9(records: Sequence[Record]) -> list[Chart]:
     """For the page: a row of bars for each metric; the classes apart."""
     cells = compare(records)
-    columns = list(dict.fromkeys(cell.column for cell in cells))
+    columns = distinct(cell.column for cell in cells)
     parts = {
-        "All classes": [name for name in columns if "," not in name],
-        "AP50 of each class": [name for name in columns if "," in name],
+        "All classes": [column for column in columns if column.category is None],
+        "AP50 of each class": [column for column in columns if column.category is not None],
     }
-    rows = list(dict.fromkeys(cell.row for cell in cells))
+    rows = distinct(cell.row for cell in cells)
     charts = []
     for title, names in parts.items():
         series = []
         for row, colour in zip(rows, colours_of(rows), strict=True):
             here = [cell for cell in cells if cell.row == row and cell.column in names]
             places = [names.index(cell.column) for cell in here]
-            series += series_of_cells(row, here, places, colour=colour, look="bars")
+            series += series_of_cells(words(row), here, places, colour=colour, look="bars")
         if names:
             charts.append(
                 Chart(
@@ -70,7 +71,7 @@ def charts_tab9(records: Sequence[Record]) -> list[Chart]:
                     x_label="",
                     y_label="average precision, %",
                     series=series,
-                    categories=[name.removeprefix("AP50, ") for name in names],
+                    categories=[column.category or column.metric for column in names],
                     from_zero=True,
                 )
             )
@@ -81,11 +82,11 @@ def finding_tab9(records: Sequence[Record]) -> str:
     """What pre-trained weights added to AP, seed by seed."""
     told = []
     for cell in gain(compare(records)):
-        if cell.column == "AP":
+        if cell.column == Coordinates(metric="AP"):
             seeds = ", ".join(f"{value:+.1f}" for value in cell.values)
             several = "s" * (len(cell.values) > 1)
             told.append(
-                f"AP, {cell.row}: {cell.mean:+.1f} points on {records[0].recipe['data']} "
-                f"(seed{several}: {seeds})."
+                f"AP, {words(cell.row)} − {RANDOM}: {cell.mean:+.1f} points on "
+                f"{records[0].recipe['data']} (seed{several}: {seeds})."
             )
     return " ".join(told)
