@@ -9,7 +9,7 @@ from eqco.experiments.experiment import RunContext, reproduce
 from eqco.experiments.published import PUBLISHED
 from eqco.experiments.tab9 import TAB9, gain, pretrained
 from eqco.recipes import recipe_from_dict
-from eqco.report.tab9 import finding_tab9, plot_tab9
+from eqco.report.tab9 import finding_tab9
 from eqco.runtime.errors import InputError
 from eqco.runtime.records import Record
 from eqco.runtime.run_directory import RunDirectory
@@ -33,7 +33,6 @@ def test_a_smoke_run_trains_both_and_pretrains_once(tmp_path, trained_runs):
     records = reproduce(TAB9, "smoke", (0,), tmp_path / "results", site)
     assert [r.recipe["initial"] for r in records] == ["random init", "SiMo"]
     assert all(0 <= r.metrics["AP"] <= 1 for r in records)
-    assert plot_tab9(records, tmp_path / "plot.png").stat().st_size > 1000
     place = trained_runs / "tab9-smoke-pretraining-0"
     written = RunDirectory(place).last.stat().st_mtime_ns
     shared = TAB9.profiles["smoke"][1]["pretraining"]

@@ -57,7 +57,7 @@ Place = Coordinates | str  # a row or a column: values, or a title where nothing
 
 
 def axis_of(places: Sequence[Place]) -> tuple[str, dict[Place, float]]:
-    """The one coordinate that several columns count, and its values; nothing where there is none.
+    """The one coordinate that the columns count, and its values; nothing where there is none.
 
     >>> name, values = axis_of([Coordinates(num_negatives=k) for k in (4, 16)])
     >>> name, list(values.values())

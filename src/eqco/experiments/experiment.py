@@ -96,6 +96,7 @@ class Comparison:
     kind: str = ""  # "bound" or "estimate" where the number is an f̂
     comparable: bool = True  # whether the paper's number was measured in the same setting
     interval: tuple[float, float] | None = None  # 95 %, over the images it was tested on
+    printed: tuple[Place, Place] | None = None  # row and column in the paper, where not the same
 
     @property
     def mean(self) -> float:

@@ -244,6 +244,7 @@ def filled(
                 seeds=tuple(values),
                 published=published,
                 comparable=metric == "linear",
+                printed=split(cell.printed, axis, metric) if cell.printed else None,
                 kind=str(kinds[recipe_hash(cell.task.to_dict())]["information_kind"])
                 if cell.task is not None and metric == "information"
                 else "",

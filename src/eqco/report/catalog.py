@@ -24,8 +24,8 @@ from eqco.report.grids import (
     finding_study_momentum,
 )
 from eqco.report.study_bound import charts_study_bound, finding_study_bound, plot_study_bound
-from eqco.report.tab5 import charts_tab5, finding_tab5, plot_tab5
-from eqco.report.tab9 import charts_tab9, finding_tab9, plot_tab9
+from eqco.report.tab5 import charts_tab5, finding_tab5
+from eqco.report.tab9 import charts_tab9, finding_tab9
 from eqco.runtime.records import Record
 
 __all__ = ["EXHIBITS", "PLOTS", "Exhibit"]
@@ -199,7 +199,5 @@ EXHIBITS: dict[str, Exhibit] = {
 # pictures as files, by `eqco reproduce`
 PLOTS: dict[str, Callable[[Sequence[Record], Path], Path]] = {
     **{name: picture_of(exhibit.charts) for name, exhibit in EXHIBITS.items()},
-    "tab5": plot_tab5,
-    "tab9": plot_tab9,
     "study-bound": plot_study_bound,
 }

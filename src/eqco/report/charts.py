@@ -143,7 +143,8 @@ def series_of_cells(
     )
     printed = [(place, c.published) for place, c in placed if c.published is not None]
     hollow = {"look": "bars" if looks.get("look") == "bars" else "marks", "published": True}
-    paper = Series(name=f"{name}, paper", points=printed, **{**looks, **hollow})
+    in_paper = next((words(c.printed[0]) for c in cells if c.printed), name)
+    paper = Series(name=f"{in_paper}, paper", points=printed, **{**looks, **hollow})
     return [series for series in (ours, paper) if series.points]
 
 
@@ -157,7 +158,7 @@ def charts_of_cells(cells: Sequence[Comparison], quantity: Quantity) -> list[Cha
     ('K', 'nats', True, (16, 2.0))
     """
     axis, values = axis_of(distinct(cell.column for cell in cells))
-    if not axis or len(cells) < 3:
+    if len(values) < 2 or len(cells) < 3:
         return bars_of_cells(cells, quantity)
     groups = families(distinct(cell.row for cell in cells))
     own = distinct(own_name(row) for rows in groups.values() for row in rows)
@@ -225,50 +226,84 @@ def colours_of(rows: Sequence[Place]) -> list[str]:
 
 def bars_of_cells(cells: Sequence[Comparison], quantity: Quantity) -> list[Chart]:
     """Bars: of the columns where there is one row, else of the rows, a chart for each column."""
-    rows = distinct(cell.row for cell in cells)
-    groups: dict[Place, list[tuple[Place, Comparison]]] = {}
+    one_row = len(distinct(cell.row for cell in cells)) == 1
+    groups: dict[Place, list[Comparison]] = {}
     for cell in cells:
-        group, name = (cell.row, cell.column) if len(rows) == 1 else (cell.column, cell.row)
-        groups.setdefault(group, []).append((name, cell))
-    charts = [
-        Chart(
-            title=words(title),
-            x_label="",
-            y_label="",
-            series=series_of_cells("ours", [c for _, c in named], range(len(named)), look="bars"),
-            categories=[words(name) for name, _ in named],
-            from_zero=True,
-        )
-        for title, named in groups.items()
-    ]
-    return [side for chart in charts for side in sides_of(chart, quantity)]
+        groups.setdefault(cell.row if one_row else cell.column, []).append(cell)
+    charts = []
+    for group, here in groups.items():
+        title = words(group) if len(groups) > 1 or isinstance(group, Coordinates) else ""
+        if quantity.same:
+            named = [(own_place(c, one_row), c) for c in here]
+            charts.append(bar_chart(title, quantity.ours, named))
+        else:
+            run = [(own_place(c, one_row), replace(c, published=None)) for c in here if c.values]
+            told = [
+                (printed_place(c, one_row), replace(c, values=()))
+                for c in here
+                if c.published is not None
+            ]
+            several = len(told) > 1  # a number alone is in the table
+            charts += [bar_chart(side(title, "ours" * several), quantity.ours, run)] * bool(run)
+            charts += [bar_chart(side(title, "paper"), quantity.paper, told)] * several
+    return charts
+
+
+def bar_chart(title: str, label: str, named: Sequence[tuple[Place, Comparison]]) -> Chart:
+    """A row of bars for each name."""
+    return Chart(
+        title=title,
+        x_label="",
+        y_label=label,
+        series=series_of_cells("ours", [c for _, c in named], range(len(named)), look="bars"),
+        categories=[words(name) for name, _ in named],
+        from_zero=True,
+    )
+
+
+def own_place(cell: Comparison, one_row: bool) -> Place:
+    """What a bar is called: by its column where there is one row, else by its row."""
+    return cell.column if one_row else cell.row
+
+
+def printed_place(cell: Comparison, one_row: bool) -> Place:
+    """What a bar of the paper's is called."""
+    return cell.printed[one_row] if cell.printed else own_place(cell, one_row)
+
+
+def side(title: str, whose: str) -> str:
+    """A title that says whose numbers a chart has.
+
+    >>> side("MoCo", "paper"), side("", "ours")
+    ('MoCo: paper', 'ours')
+    """
+    return ": ".join(filter(None, (title, whose)))
 
 
 def sides_of(chart: Chart, quantity: Quantity) -> list[Chart]:
     """The chart, or ours and the paper's beside each other on axes of their own."""
     chart = replace(chart, y_label=quantity.ours)
-    ours, paper = ([s for s in chart.series if s.published is side] for side in (False, True))
+    ours, paper = ([s for s in chart.series if s.published is whose] for whose in (False, True))
     if quantity.same or not paper:
         return [chart]
     if len({x for one in paper for x, _ in one.points}) < 2:  # a point alone is in the table
-        return [filled_places(replace(chart, series=ours))] if ours else []
-    alone = [replace(s, look="bars" if s.look == "bars" else "line") for s in paper]
-    titles = [": ".join(filter(None, (chart.title, side))) for side in ("ours", "paper")]
+        return [replace(chart, series=ours)] if ours else []
     sides = [
-        replace(chart, title=titles[0], series=ours),
-        replace(chart, title=titles[1], series=alone, y_label=quantity.paper),
+        replace(chart, title=side(chart.title, "ours"), series=ours),
+        replace(
+            chart,
+            title=side(chart.title, "paper"),
+            series=[replace(series, look="line") for series in paper],
+            y_label=quantity.paper,
+        ),
     ]
-    return [filled_places(side) for side in sides if side.series]
+    return [with_own_ticks(each) for each in sides if each.series]
 
 
-def filled_places(chart: Chart) -> Chart:
-    """The chart without the categories, or the ticks, that none of its series has."""
-    used = sorted({x for series in chart.series for x, _ in series.points})
-    if not chart.categories:
-        return replace(chart, ticks=[tick for tick in chart.ticks if tick in used])
-    new = {old: float(place) for place, old in enumerate(used)}
-    series = [replace(s, points=[(new[x], y) for x, y in s.points]) for s in chart.series]
-    return replace(chart, series=series, categories=[chart.categories[int(x)] for x in used])
+def with_own_ticks(chart: Chart) -> Chart:
+    """The chart without the ticks at which none of its series has a point."""
+    used = {x for series in chart.series for x, _ in series.points}
+    return replace(chart, ticks=[tick for tick in chart.ticks if tick in used])
 
 
 def share_scale(charts: Sequence[Chart]) -> list[Chart]:

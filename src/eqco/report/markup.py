@@ -49,8 +49,7 @@ def table_html(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
         + "</tr>"
         for line in lines
     )
-    pairs = any(", " in text for line in lines for text in line[1:])  # may be broken in two
-    return framed(f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>", "pairs" if pairs else "")
+    return framed(f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>", "plain")
 
 
 def unbroken(text: str) -> str:

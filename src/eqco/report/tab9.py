@@ -1,55 +1,18 @@
-"""Table 9 as a picture: AP and its parts, a bar for each kind of weights."""
+"""Table 9 as charts: AP and its parts, a bar for each kind of weights."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from eqco.experiments.coordinates import Coordinates, distinct
 from eqco.experiments.tab9 import RANDOM, compare, gain
 from eqco.report.charts import Chart, colours_of, series_of_cells
-from eqco.report.style import COLOURS, INK, panels, save
 from eqco.report.words import words
 from eqco.runtime.records import Record
 
-__all__ = ["charts_tab9", "finding_tab9", "plot_tab9"]
-
-SHADES = {RANDOM: "#8a8a8a", "supervised": "#bbbbbb", "MoCo v2": COLOURS["infonce"]}
-
-
-def plot_tab9(records: Sequence[Record], path: Path) -> Path:
-    """Mean over seeds with whiskers; every seed as a dot, the paper's numbers hollow."""
-    cells = compare(records)
-    rows = distinct(cell.row for cell in cells)
-    columns = distinct(cell.column for cell in cells)
-    figure, (panel,) = panels(1, width=1.1 * len(columns) + 1, height=3.6)
-    breadth = 0.8 / len(rows)
-    for place, row in enumerate(rows):
-        colour = SHADES.get(words(row), COLOURS["eqco"])
-        for cell in (cell for cell in cells if cell.row == row):
-            x = columns.index(cell.column) + (place - (len(rows) - 1) / 2) * breadth
-            panel.bar(x, cell.mean, width=0.9 * breadth, color=colour)
-            panel.plot([x] * len(cell.values), cell.values, ".", color=INK, markersize=5)
-            if cell.published is not None:
-                panel.plot([x], [cell.published], "o", mfc="none", mec=INK, markersize=8)
-        panel.bar(0, 0, color=colour, label=words(row))
-    panel.set_xticks(range(len(columns)), [words(column).replace(", ", "\n") for column in columns])
-    panel.set_ylabel("average precision, %", fontsize=9, color=INK)
-    panel.set_ylim(bottom=0)
-    figure.legend(loc="outside upper center", ncols=len(rows), fontsize=8.5, frameon=False)
-    seeds = len({record.seed for record in records})
-    first = records[0]
-    figure.supxlabel(
-        f"{first.recipe['data']}, {first.recipe['backbone']}, profile {first.profile}, "
-        f"{seeds} seed{'s' * (seeds > 1)} (dots)",
-        x=0.995,
-        ha="right",
-        fontsize=7,
-        color="#888888",
-    )
-    return save(figure, path)
+__all__ = ["charts_tab9", "finding_tab9"]
 
 
 def charts_tab9(records: Sequence[Record]) -> list[Chart]:
-    """For the page: a row of bars for each metric; the classes apart."""
+    """A row of bars for each metric; the classes apart."""
     cells = compare(records)
     columns = distinct(cell.column for cell in cells)
     parts = {
