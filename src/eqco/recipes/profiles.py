@@ -6,7 +6,18 @@ from typing import Any, Literal
 
 from eqco.recipes.schema import OptimiserSettings, Recipe
 
-__all__ = ["DESK", "EMBEDDED", "PAPER", "SCALES", "SMOKE", "Scale", "at_scale"]
+__all__ = [
+    "DEMO",
+    "DESK",
+    "EMBEDDED",
+    "LIGHT",
+    "PAPER",
+    "PROFILES",
+    "SCALES",
+    "SMOKE",
+    "Scale",
+    "at_scale",
+]
 
 PUBLISHED_EPOCHS = 200
 PUBLISHED_TEMPERATURE = 0.2  # of SiMo and MoCo v2
@@ -17,9 +28,9 @@ class Small:
     """The light encoder on small images, and the settings that go with short trainings."""
 
     image_size: int
-    learning_rate: float
+    learning_rate: float | None = None  # None: twice the published, since the steps are few
     ema_decay: float = 0.99  # β = 0.999 averages over 1000 steps: too many of a short training
-    temperature: float = 0.1  # in place of the 0.2 of SiMo and MoCo v2
+    temperature: float | None = None  # in place of the 0.2 of SiMo and MoCo v2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +76,7 @@ SMOKE = Scale(
     num_queries=32,
     memory=256,
     intervals={"log_every": 5, "diagnose_every": 5},
-    small=Small(image_size=16, learning_rate=0.06),
+    small=Small(image_size=16, learning_rate=0.06, temperature=0.1),
 )
 DESK = Scale(
     about="a small real setting that two CPU cores manage",
@@ -77,7 +88,7 @@ DESK = Scale(
     intervals={"save_every": 3},
     # The paper loses most at low temperature (MoCo v1, τ = 0.07), so that is where to look.
     # Rate and τ were chosen by kNN on K = 255 without EqCo, seed 100, 4 epochs.
-    small=Small(image_size=16, learning_rate=0.12),
+    small=Small(image_size=16, learning_rate=0.12, temperature=0.1),
 )
 EMBEDDED = Scale(
     about="the embedded photos, where CIFAR-10 is not at hand",
@@ -87,7 +98,7 @@ EMBEDDED = Scale(
     num_queries=64,
     memory=512,
     intervals={"save_every": 25},
-    small=Small(image_size=32, learning_rate=0.06),
+    small=Small(image_size=32, learning_rate=0.06, temperature=0.1),
 )
 PAPER = Scale(
     about="the published setting",
@@ -99,7 +110,30 @@ PAPER = Scale(
     memory=65536,
     intervals={"log_every": 100, "diagnose_every": 1000},
 )
+DEMO = Scale(
+    about="light encoder, 32 pixels, 200 epochs of a small set: about two minutes",
+    data="groceries",
+    neighbours=20,
+    epochs=200,
+    num_queries=128,
+    # a memory as large as the data set would hold older keys of the query's own image
+    memory=256,
+    intervals={"save_every": 5},
+    small=Small(image_size=32),
+)
+LIGHT = Scale(
+    about="light encoder, 32 pixels, 20 epochs: minutes to hours on two cores",
+    data="cifar10",
+    neighbours=200,
+    epochs=20,
+    num_queries=256,
+    memory=4096,
+    intervals={"save_every": 5},
+    small=Small(image_size=32),
+)
+# those of the figures and tables
 SCALES = {"smoke": SMOKE, "desk": DESK, "embedded": EMBEDDED, "paper": PAPER}
+PROFILES = {**SCALES, "demo": DEMO, "light": LIGHT}
 
 
 def at_scale(
@@ -126,7 +160,7 @@ def at_scale(
     }
     if small is None:
         return replace(recipe, **changed, data=replace(recipe.data, workers=8))
-    if recipe.objective.temperature == PUBLISHED_TEMPERATURE:
+    if small.temperature and recipe.objective.temperature == PUBLISHED_TEMPERATURE:
         changed["objective"] = replace(recipe.objective, temperature=small.temperature)
     return replace(
         recipe,
@@ -150,5 +184,6 @@ def shortened_optimiser(
         drops=tuple(sorted(drop for drop in drops if 0 < drop < length)),
     )
     if scale.small is not None:
-        changed = replace(changed, base_learning_rate=scale.small.learning_rate)
+        rate = scale.small.learning_rate or 2 * optimiser.base_learning_rate
+        changed = replace(changed, base_learning_rate=rate)
     return changed
