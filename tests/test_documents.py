@@ -118,7 +118,7 @@ def test_pictures_were_drawn_from_the_records(picture):
 
 
 def test_every_result_has_its_place_in_the_documents():
-    """What the README lists leads to a section; no records and no published numbers are left out."""
+    """What the README lists leads to a section; nothing recorded or published is left out."""
     sections = re.findall(r'<a id="([\w-]+)"></a>', (ROOT / "docs" / "results.md").read_text())
     assert set(sections) == set(FILLING.EXPERIMENTS)
 

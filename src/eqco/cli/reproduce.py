@@ -64,7 +64,7 @@ def run(
         seeds: seeds to run; the experiment's own if none are given.
         results: folder of the records. A run whose record is there is not repeated.
         out: folder for the table and the plot; RESULTS/EXPERIMENT if none is given.
-        work: folder of the trainings, where stopped ones are gone on with.
+        work: folder of the trainings, where stopped ones are resumed.
         cifar10: folder with CIFAR-10 as images, train/CLASS/… and test/CLASS/…; downloaded if not
             given.
         imagenet: folder with ImageNet, train/CLASS/… and val/CLASS/….

@@ -67,13 +67,12 @@ def axis_of(places: Sequence[Place]) -> tuple[str, dict[Place, float]]:
     """
     given = [place.given for place in places if isinstance(place, Coordinates)]
     names = {name for each in given for name in each}
-    values = {
-        place: value for place, each in zip(places, given, strict=False) for value in each.values()
-    }
-    numeric = all(isinstance(value, int | float) for value in values.values())
-    if len(places) < 2 or len(given) < len(places) or len(names) != 1 or not numeric:
+    if len(given) < len(places) or len(names) != 1:
         return "", {}
-    return names.pop(), values
+    (name,) = names
+    values = {place: each[name] for place, each in zip(places, given, strict=True)}
+    counts = all(isinstance(value, int | float) for value in values.values())
+    return (name, values) if counts else ("", {})
 
 
 def distinct(places: Iterable[Any]) -> list[Any]:

@@ -170,7 +170,7 @@ FIG2 = Experiment(
     name="fig2",
     kind="figure",
     number=2,
-    title="gradient norm under different K at four moments of one training",
+    title="Gradient norm under different K at four moments of one training",
     profiles={
         "smoke": task(SMOKE, (4, 64), 1),
         "desk": task(DESK, (4, 16, 64, 256, 1024), 4),

@@ -94,7 +94,7 @@ def named(scale: Scale) -> dict[str, list[Named]]:
 FIG3 = grid_experiment(
     kind="figure",
     number=3,
-    title="accuracy of MoCo, MoCo v2 and SimCLR against K, with and without EqCo",
+    title="Accuracy of MoCo, MoCo v2 and SimCLR against K, with and without EqCo",
     axis="num_negatives",
     cells={
         "smoke": cells(SMOKE, [16], [4]),

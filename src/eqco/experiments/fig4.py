@@ -38,7 +38,7 @@ def cells(scale: Scale, counts: list[int], larger: float) -> list[Cell]:
 FIG4 = grid_experiment(
     kind="figure",
     number=4,
-    title="accuracy of SiMo against K, with and without EqCo",
+    title="Accuracy of SiMo against K, with and without EqCo",
     axis="num_negatives",
     cells={
         "smoke": cells(SMOKE, [4], 4096),

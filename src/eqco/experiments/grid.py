@@ -164,8 +164,8 @@ def grid_experiment(
 
     def further(records: Sequence[Record]) -> dict[str, list[Comparison]]:
         here = cells[profile_of(records)]
-        asked = [metric_of(here) if each == "accuracy" else each for each in quantities]
-        tables = {TITLES[each]: filled(here, records, each, axis) for each in asked}
+        metrics = [metric_of(here) if each == "accuracy" else each for each in quantities]
+        tables = {TITLES[metric]: filled(here, records, metric, axis) for metric in metrics}
         tables["What training must beat"] = references(records)
         return {heading: table for heading, table in tables.items() if table}
 

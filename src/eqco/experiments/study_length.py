@@ -42,7 +42,7 @@ def with_all(at: Coordinates, places: Collection[Coordinates]) -> Coordinates:
 
 STUDY_LENGTH = grid_experiment(
     name="study-length",
-    title="what few negatives cost, against the length of training",
+    title="What few negatives cost, against the length of training",
     axis="epochs",
     cells={
         "smoke": cells(SMOKE, [200, 400], 4096),

@@ -27,7 +27,7 @@ def cells(scale: Scale, lengths: list[int], decays: list[float], alpha: float) -
 
 STUDY_MOMENTUM = grid_experiment(
     name="study-momentum",
-    title="the momentum of SiMo's key encoder, against the length of training",
+    title="The momentum of SiMo's key encoder, against the length of training",
     axis="epochs",
     cells={
         "smoke": cells(SMOKE, [200], [0.0, 0.99], 4096),

@@ -50,7 +50,7 @@ def plain_batch(at: Coordinates, places: Collection[Coordinates]) -> Coordinates
 
 STUDY_SMALL_BATCH = grid_experiment(
     name="study-small-batch",
-    title="small batches, with and without a short queue, under three losses",
+    title="Small batches, with and without a short queue, under three losses",
     axis="num_queries",
     cells={
         "smoke": cells(SMOKE, [8], 200),

@@ -29,7 +29,7 @@ def cells(scale: Scale, factors: tuple[int, ...]) -> list[Cell]:
 TAB1 = grid_experiment(
     kind="table",
     number=1,
-    title="accuracy of MoCo v2 against the number of queries N",
+    title="Accuracy of MoCo v2 against the number of queries N",
     axis="num_queries",
     cells={
         "smoke": cells(SMOKE, (1, 2)),

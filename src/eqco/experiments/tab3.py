@@ -43,7 +43,7 @@ def named(scale: Scale) -> dict[str, list[Named]]:
 TAB3 = grid_experiment(
     kind="table",
     number=3,
-    title="accuracy of SiMo against α",
+    title="Accuracy of SiMo against α",
     axis="alpha",
     cells={
         "smoke": cells(SMOKE, [32, 4096]),

@@ -27,7 +27,7 @@ def cells(scale: Scale, counts: list[int]) -> list[Cell]:
 TAB4 = grid_experiment(
     kind="table",
     number=4,
-    title="accuracy of MoCo v2 against K",
+    title="Accuracy of MoCo v2 against K",
     axis="num_negatives",
     cells={
         "smoke": cells(SMOKE, [64]),

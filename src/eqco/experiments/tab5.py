@@ -152,7 +152,7 @@ TAB5 = Experiment(
     name="tab5",
     kind="table",
     number=5,
-    title="estimated information with and without EqCo, K = 64 to 512",
+    title="Estimated information with and without EqCo, K = 64 to 512",
     profiles={
         "smoke": with_pairs({**PAPER, **TINY}, [8, 16]),
         "desk": with_pairs({**PAPER, **SHORT}, PAIRS),

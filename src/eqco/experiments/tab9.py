@@ -294,7 +294,7 @@ TAB9 = Experiment(
     name="tab9",
     kind="table",
     number=9,
-    title="object detection from random and from pre-trained weights",
+    title="Object detection from random and from pre-trained weights",
     profiles={
         "smoke": [
             from_weights(RANDOM, "squares", "resnet18", TINY),

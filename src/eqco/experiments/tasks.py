@@ -62,9 +62,13 @@ class GradientTask:
 
     def to_dict(self) -> dict[str, Any]:
         """As a record holds it."""
-        asked = {"counts": list(self.counts), "alpha": self.alpha, "batches": self.batches}
-        plain = self.training.to_dict()
-        return {"data": plain["data"], "training": plain["training"], **asked}
+        return {
+            "data": self.training.data,
+            "training": recipe_to_dict(self.training.recipe),
+            "counts": list(self.counts),
+            "alpha": self.alpha,
+            "batches": self.batches,
+        }
 
 
 def simo(

@@ -233,19 +233,21 @@ def bars_of_cells(cells: Sequence[Comparison], quantity: Quantity) -> list[Chart
     charts = []
     for group, here in groups.items():
         title = words(group) if len(groups) > 1 or isinstance(group, Coordinates) else ""
+        own = [(cell.column if one_row else cell.row, cell) for cell in here]
         if quantity.same:
-            named = [(own_place(c, one_row), c) for c in here]
-            charts.append(bar_chart(title, quantity.ours, named))
-        else:
-            run = [(own_place(c, one_row), replace(c, published=None)) for c in here if c.values]
-            told = [
-                (printed_place(c, one_row), replace(c, values=()))
-                for c in here
-                if c.published is not None
-            ]
-            several = len(told) > 1  # a number alone is in the table
-            charts += [bar_chart(side(title, "ours" * several), quantity.ours, run)] * bool(run)
-            charts += [bar_chart(side(title, "paper"), quantity.paper, told)] * several
+            charts.append(bar_chart(title, quantity.ours, own))
+            continue
+        run = [(name, replace(cell, published=None)) for name, cell in own if cell.values]
+        printed = [
+            (cell.printed[one_row] if cell.printed else name, replace(cell, values=()))
+            for name, cell in own
+            if cell.published is not None
+        ]
+        several = len(printed) > 1  # a number alone is in the table
+        if run:
+            charts.append(bar_chart(side(title, "ours" * several), quantity.ours, run))
+        if several:
+            charts.append(bar_chart(side(title, "paper"), quantity.paper, printed))
     return charts
 
 
@@ -259,16 +261,6 @@ def bar_chart(title: str, label: str, named: Sequence[tuple[Place, Comparison]])
         categories=[words(name) for name, _ in named],
         from_zero=True,
     )
-
-
-def own_place(cell: Comparison, one_row: bool) -> Place:
-    """What a bar is called: by its column where there is one row, else by its row."""
-    return cell.column if one_row else cell.row
-
-
-def printed_place(cell: Comparison, one_row: bool) -> Place:
-    """What a bar of the paper's is called."""
-    return cell.printed[one_row] if cell.printed else own_place(cell, one_row)
 
 
 def side(title: str, whose: str) -> str:

@@ -112,11 +112,6 @@ def reading_order(name: str) -> tuple[int, int, str]:
     return ORDER.index(experiment.kind), experiment.number, name
 
 
-def capitalised(title: str) -> str:
-    """A title as a heading; f̂ stays small."""
-    return title if title.startswith("f̂") else title[0].upper() + title[1:]
-
-
 def section(shown: Sequence[Shown], base: Path, charts: dict[str, list[Chart]]) -> str:
     """One experiment: what it is about, then each profile by itself."""
     experiment, exhibit = shown[0].experiment, shown[0].exhibit
@@ -124,7 +119,7 @@ def section(shown: Sequence[Shown], base: Path, charts: dict[str, list[Chart]]) 
     parts = [profile_part(one, base, charts) for one in shown]
     return (
         f'<section id="{escape(experiment.name)}"><p class="eyebrow">'
-        f"{escape(experiment.label)}</p><h2>{escape(capitalised(experiment.title))}</h2>{about}{''.join(parts)}</section>"
+        f"{escape(experiment.label)}</p><h2>{escape(experiment.title)}</h2>{about}{''.join(parts)}</section>"
     )
 
 
@@ -278,7 +273,7 @@ def missing_section(shown: Sequence[Shown]) -> str:
         return ""
     return (
         '<section id="missing"><h2>Not run yet</h2><p class="shows">Each has one command, which '
-        "goes on from the records that exist.</p>"
+        "resumes from the records that exist.</p>"
         f'<table class="listing"><tbody>{"".join(rows)}</tbody></table>{published_tables(done)}'
         "</section>"
     )
