@@ -19,6 +19,7 @@ SYMBOLS = {"num_negatives": "K", "num_queries": "N", "alpha": "α", "ema_decay":
 def words(place: Place) -> str:
     """A row or a column as a table names it.
 
+    >>> from eqco.experiments.coordinates import Coordinates
     >>> words(Coordinates(framework="MoCo", loss="eqco", alpha=256.0))
     'MoCo, EqCo, α=256'
     >>> words(Coordinates(source="batch", loss="infonce")), words(Coordinates(epochs=12))
