@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
-__all__ = ["Coordinates", "Loss", "Place", "axis_of", "distinct", "in_order"]
+__all__ = ["Coordinates", "Difference", "Loss", "Place", "axis_of", "distinct", "in_order"]
 
 Loss = Literal["infonce", "eqco", "decoupled", "ml-cpc"]
 
@@ -53,7 +53,16 @@ class Coordinates:
         return replace(self, **dict.fromkeys(names))
 
 
-Place = Coordinates | str  # a row or a column: values, or a title where nothing is counted
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """One cell less another."""
+
+    of: Coordinates
+    less: Coordinates
+
+
+# a row or a column: values, or a title where nothing is counted
+Place = Coordinates | Difference | str
 
 
 def axis_of(places: Sequence[Place]) -> tuple[str, dict[Place, float]]:

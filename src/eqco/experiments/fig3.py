@@ -7,7 +7,7 @@ plain MoCo v2, which is Table 4.
 
 from typing import Literal
 
-from eqco.experiments.coordinates import Coordinates
+from eqco.experiments.coordinates import Coordinates, Difference, Loss
 from eqco.experiments.grid import GAINED, Cell, Named, grid_experiment
 from eqco.experiments.published import PUBLISHED
 from eqco.experiments.tasks import TrainingTask, moco, simclr
@@ -58,35 +58,30 @@ def cell(framework: str, alpha: float | None, count: int, task: TrainingTask | N
 
 
 def named(scale: Scale) -> dict[str, list[Named]]:
-    """The headline, and what other papers report in the text."""
-    few = min(256, scale.memory // 2)
-    most = moco("mocov1", scale, count=scale.memory, alpha=None)
+    """The headline, and what another paper reports of SimCLR."""
+    few, most = min(256, scale.memory // 2), float(scale.memory)
+    losses: tuple[tuple[Loss, float | None, str], ...] = (
+        ("infonce", None, "MoCo, drop from K=65536 to 256"),
+        ("eqco", most, "MoCo with EqCo, drop from K=65536 to 256"),
+    )
+    batches = {256: "batch 256, 100 epochs (Chen et al.)"}
+    batches[8192] = "batch 8192, 100 epochs (Chen et al.), at least"
     return {
         "What the smaller memory costs MoCo, points of accuracy": [
             Named(
-                row=f"{loss}: K={scale.memory} less K={few}",
-                task=most,
+                row=Difference(
+                    of=Coordinates(loss=loss, alpha=alpha, num_negatives=scale.memory),
+                    less=Coordinates(num_negatives=few),
+                ),
+                task=moco("mocov1", scale, count=scale.memory, alpha=None),
                 less=moco("mocov1", scale, count=few, alpha=alpha),
                 published=TEXT[key],
             )
-            for loss, alpha, key in (
-                ("InfoNCE", None, "MoCo, drop from K=65536 to 256"),
-                (
-                    f"EqCo, α={scale.memory}",
-                    float(scale.memory),
-                    "MoCo with EqCo, drop from K=65536 to 256",
-                ),
-            )
+            for loss, alpha, key in losses
         ],
-        "SimCLR after 100 epochs, as Chen et al. report it, %": [
-            Named(
-                row="a batch of 256",
-                published=TEXT["SimCLR, batch 256, 100 epochs (Chen et al.)"],
-            ),
-            Named(
-                row="a batch of 8192, at least",
-                published=TEXT["SimCLR, batch 8192, 100 epochs (Chen et al.), at least"],
-            ),
+        "SimCLR, as Chen et al. report it (at least, for N=8192), %": [
+            Named(row=Coordinates(num_queries=n, epochs=100), published=TEXT[f"SimCLR, {key}"])
+            for n, key in batches.items()
         ],
     }
 

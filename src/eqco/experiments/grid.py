@@ -57,7 +57,7 @@ class Cell:
 class Named:
     """A number that the text names: of a training, or of one less another, seed by seed."""
 
-    row: str
+    row: Place
     published: float
     task: TrainingTask | None = None
     less: TrainingTask | None = None

@@ -6,7 +6,7 @@ and have no run here. SimCLR at N = 256 has one, with the number of the text bes
 
 from dataclasses import replace
 
-from eqco.experiments.coordinates import Coordinates
+from eqco.experiments.coordinates import Coordinates, Difference
 from eqco.experiments.grid import Cell, Named, grid_experiment
 from eqco.experiments.published import PUBLISHED
 from eqco.experiments.tasks import TrainingTask, moco, simclr, simo
@@ -58,11 +58,14 @@ def task_of(
 
 def named(scale: Scale) -> dict[str, list[Named]]:
     """The difference that Section 3 names."""
-    row = f"SiMo, α=65536 less MoCo v2, {scale.shortened(800)} epochs"
+    epochs = scale.shortened(800)
     return {
         "Named in the text, points of accuracy": [
             Named(
-                row=row,
+                row=Difference(
+                    of=Coordinates(framework="SiMo", alpha=65536, epochs=epochs),
+                    less=Coordinates(framework="MoCo v2", epochs=epochs),
+                ),
                 task=simo(scale, count=None, alpha=65536, epochs=800),
                 less=moco("mocov2", scale, count=scale.memory, alpha=None, epochs=800),
                 published=PUBLISHED["prose"].numbers["SiMo less MoCo v2, 800 epochs (Section 3)"],

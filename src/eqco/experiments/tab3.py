@@ -1,6 +1,6 @@
 """Table 3: SiMo with all negatives of its batch and different α."""
 
-from eqco.experiments.coordinates import Coordinates
+from eqco.experiments.coordinates import Coordinates, Difference
 from eqco.experiments.grid import Cell, Named, grid_experiment
 from eqco.experiments.published import PUBLISHED
 from eqco.experiments.tasks import TrainingTask, simo
@@ -31,7 +31,7 @@ def cells(scale: Scale, alphas: list[int]) -> list[Cell]:
 def named(scale: Scale) -> dict[str, list[Named]]:
     """The difference that Section 4 names."""
     published = PUBLISHED["prose"].numbers["SiMo, alpha=65536 less 256, 200 epochs (Section 4)"]
-    row = f"α=65536 less α={scale.num_queries}"
+    row = Difference(of=Coordinates(alpha=65536), less=Coordinates(alpha=scale.num_queries))
     tasks = (task(scale, 65536), task(scale, scale.num_queries))
     return {
         "Named in the text, points of accuracy": [

@@ -10,7 +10,7 @@ from dataclasses import replace
 import torch
 
 from eqco.assembly import build_encoder
-from eqco.experiments.coordinates import Coordinates
+from eqco.experiments.coordinates import Coordinates, Difference
 from eqco.experiments.experiment import Comparison
 from eqco.experiments.grid import Cell, Named, grid_experiment
 from eqco.experiments.published import PUBLISHED
@@ -53,9 +53,12 @@ def named(scale: Scale) -> dict[str, list[Named]]:
     """What the text says of the wide models beside the usual one."""
     usual = task(scale, 1, 65536) if scale is PAPER else None
     return {
-        "Over ResNet-50 with α=65536, as the text names it, points of accuracy": [
+        "Named in the text, with α=65536, points of accuracy": [
             Named(
-                row=f"ResNet-50 ({width}x)",
+                row=Difference(
+                    of=Coordinates(network="ResNet-50", width=width),
+                    less=Coordinates(network="ResNet-50", width=1),
+                ),
                 task=task(scale, width, 65536) if usual else None,
                 less=usual,
                 published=PROSE[f"ResNet-50 ({width}x) less ResNet-50 (supplement)"],

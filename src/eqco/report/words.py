@@ -2,7 +2,7 @@
 
 import math
 
-from eqco.experiments.coordinates import Place
+from eqco.experiments.coordinates import Difference, Place
 
 __all__ = ["LOSSES", "axis_words", "words"]
 
@@ -29,6 +29,8 @@ def words(place: Place) -> str:
     """
     if isinstance(place, str):
         return place
+    if isinstance(place, Difference):
+        return f"{words(place.of)} less {words(place.less)}"
     given = place.given
     parts = [given[name] for name in ("framework", "network") if name in given]
     if place.width is not None:

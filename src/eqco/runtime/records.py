@@ -41,7 +41,7 @@ INDENTED = 3  # levels of a record that have a line for each name; what is deepe
 
 TYPES: dict[str, tuple[type, ...]] = {
     "text": (str,),
-    "names with values": (dict,),
+    "a JSON object": (dict,),
     "a whole number": (int,),
     "a number": (int, float),
     "a number or null": (int, float, type(None)),
@@ -50,12 +50,12 @@ TYPES: dict[str, tuple[type, ...]] = {
 KINDS = {
     "experiment": "text",
     "profile": "text",
-    "recipe": "names with values",
+    "recipe": "a JSON object",
     "seed": "a whole number",
-    "metrics": "names with values",
-    "curves": "names with values",
+    "metrics": "a JSON object",
+    "curves": "a JSON object",
     "code": "text",
-    "hardware": "names with values",
+    "hardware": "a JSON object",
     "seconds": "a number",
     "cpu_seconds": "a number or null",
     "finished": "text",
