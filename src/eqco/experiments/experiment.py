@@ -164,8 +164,9 @@ class Experiment(Generic[Task]):
 
     @property
     def heading(self) -> str:
-        """Label and title in one line."""
-        return f"{self.label}: {self.title}"
+        """What it is, in one line."""
+        kinds = {"study": "Study: ", "example": ""}
+        return f"{kinds.get(self.kind, f'{self.label}: ')}{self.title}"
 
     @property
     def folder(self) -> str:
