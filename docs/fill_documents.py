@@ -157,7 +157,9 @@ def drawn_from(picture: Path) -> str:
 
 def draw(picture: Path, name: str, profile: str) -> None:
     """The picture of an experiment, with the digest of its records inside."""
-    PLOTS[name](recorded(find_experiment(name), profile, RESULTS), picture)
+    records = recorded(find_experiment(name), profile, RESULTS)
+    require_committed(records, RESULTS)
+    PLOTS[name](records, picture)
     inside = PngInfo()
     inside.add_text("records", digest(name, profile))
     with Image.open(picture) as image:
