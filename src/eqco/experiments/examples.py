@@ -10,8 +10,7 @@ from eqco.experiments.experiment import Comparison, Experiment
 from eqco.experiments.grid import pretrain_and_evaluate
 from eqco.experiments.tasks import TrainingTask
 from eqco.experiments.training_runs import TEST_IMAGES, training_steps
-from eqco.recipes import RECIPES
-from eqco.recipes.profiles import DEMO, LIGHT, Scale, at_scale
+from eqco.recipes import RECIPES, profiles
 from eqco.runtime.records import TRAININGS, Record
 
 __all__ = ["CIFAR_SIMO", "DEMO"]
@@ -43,14 +42,13 @@ def compare(records: Sequence[Record]) -> list[Comparison]:
     return cells
 
 
-def simo_on(data: str, scale: Scale, **changes: Any) -> TrainingTask:
+def simo_on(data: str, neighbours: int, scale: profiles.Scale, **changes: Any) -> TrainingTask:
     """A SiMo run with changed training settings; the warm-up keeps its share."""
-    recipe = at_scale(RECIPES["simo"], scale)
+    recipe = profiles.at_scale(RECIPES["simo"], scale)
     training = replace(recipe.training, **changes)
     warmup = recipe.optimiser.warmup_epochs * training.epochs / recipe.training.epochs
     optimiser = replace(recipe.optimiser, warmup_epochs=warmup)
     recipe = replace(recipe, training=training, optimiser=optimiser)
-    neighbours = 200 if data == "cifar10" else 20
     return TrainingTask(data=data, recipe=recipe, neighbours=neighbours, accuracy=None)
 
 
@@ -76,13 +74,13 @@ DEMO = example(
     "demo",
     "SiMo with 16 negatives on the embedded photos",
     (0, 1, 2),
-    smoke=simo_on("groceries", DEMO, epochs=4, num_queries=64, diagnose_every=5),
-    desk=simo_on("groceries", DEMO),
+    smoke=simo_on("groceries", 20, profiles.DEMO, epochs=4, num_queries=64, diagnose_every=5),
+    desk=simo_on("groceries", 20, profiles.DEMO),
 )
 CIFAR_SIMO = example(
     "cifar10-simo",
     "SiMo with 16 negatives on CIFAR-10, a few epochs",
     (0,),
-    smoke=simo_on("groceries", LIGHT, epochs=2, num_queries=128, diagnose_every=5),
-    desk=simo_on("cifar10", LIGHT, epochs=10, probe_every=2),
+    smoke=simo_on("groceries", 20, profiles.LIGHT, epochs=2, num_queries=128, diagnose_every=5),
+    desk=simo_on("cifar10", 200, profiles.LIGHT, epochs=10, probe_every=2),
 )

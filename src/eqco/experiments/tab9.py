@@ -39,7 +39,6 @@ from eqco.recipes.detection import (
     detection_from_dict,
     detection_to_dict,
 )
-from eqco.recipes.profiles import at_scale
 from eqco.runtime.errors import InputError
 from eqco.runtime.records import Record, recipe_hash
 from eqco.runtime.run_directory import RunDirectory, read_json
@@ -242,7 +241,7 @@ def pretraining_of(run_name: str, data: str, recipe: TrainingRecipe) -> dict[str
 
 def small_simo(*, size: int, num_queries: int, epochs: int, **changes: Any) -> TrainingRecipe:
     """SiMo's recipe for a desk with a ResNet-18 that has the stem of a detector's."""
-    recipe = at_scale(RECIPES["simo"], profiles.LIGHT)
+    recipe = profiles.at_scale(RECIPES["simo"], profiles.LIGHT)
     return replace(
         recipe,
         encoder=replace(recipe.encoder, backbone="resnet18", stem="imagenet"),
