@@ -1,13 +1,15 @@
 """Writes tables and pictures of the documents from the records under results/: `make documents`.
 
 Each `<!-- block NAME -->` … `<!-- end -->` is filled by the function of that name below. A picture
-carries the digest of the records it was drawn from, and is drawn again when they change.
+carries the digest of the records it was drawn from, and is drawn again when they change. Records of
+code that was never committed are refused.
 """
 
 import functools
 import hashlib
 import re
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from PIL import Image
@@ -17,9 +19,11 @@ from eqco.experiments.catalog import EXPERIMENTS, find_experiment
 from eqco.experiments.experiment import Comparison, command_for, missing_runs, recorded
 from eqco.report.benchmarks import BENCHMARKS, newest_benchmark, rounds_note, training_ratios
 from eqco.report.catalog import EXHIBITS, PLOTS
-from eqco.report.page import reading_order, split_title
+from eqco.report.page import reading_order
 from eqco.report.provenance import provenance, seeds_of
-from eqco.report.tables import comparison_table, markdown, subtracts
+from eqco.report.tables import comparison_table, markdown
+from eqco.runtime.errors import InputError
+from eqco.runtime.records import Record, require_committed
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
@@ -47,16 +51,18 @@ def profile_of(name: str) -> str:
     return "paper" if name == "tab5" else "desk"
 
 
+def records_of(name: str) -> list[Record]:
+    """The records of an experiment that the documents show; refused unless all were committed."""
+    records = recorded(find_experiment(name), profile_of(name), RESULTS)
+    require_committed(records, RESULTS)
+    return records
+
+
 def experiment_block(name: str) -> str:
     """The table of an experiment, where it ran, and what follows from it."""
-    experiment = find_experiment(name)
-    records = recorded(find_experiment(name), profile_of(name), RESULTS)
-    if not records:
-        return f"Not run yet: `eqco reproduce {name} --profile {profile_of(name)}`."
-    cells = experiment.compare(records)
-    concluded, further = experiment.conclude(cells), experiment.further(records)
-    shown = {title: further.pop(title) for title in list(further) if subtracts(title)}
-    blocks = [table_block(name), *titled({**concluded, **shown})]
+    experiment, records = find_experiment(name), records_of(name)
+    further = experiment.further(records)
+    blocks = [table_block(name), *titled(experiment.conclude(records))]
     if further:
         blocks += [f"<details><summary>{'; '.join(further)}</summary>", *titled(further)]
         blocks.append("</details>")
@@ -64,15 +70,19 @@ def experiment_block(name: str) -> str:
 
 
 def table_block(name: str) -> str:
-    """The table of an experiment alone, and where it ran."""
-    records = recorded(find_experiment(name), profile_of(name), RESULTS)
+    """The table of an experiment alone, and where it ran; of one not run, what is published."""
+    experiment, records = find_experiment(name), records_of(name)
+    cells = experiment.compare(records)
+    table = markdown(*comparison_table(cells)) if cells else ""
+    if not records:
+        command = f"Not run yet: `eqco reproduce {name} --profile {profile_of(name)}`."
+        return "\n\n".join(filter(None, (command, table)))
     several = len(seeds_of(records)) > 1
     heading = (BESIDE if profile_of(name) == "paper" else SPREAD) if several else ""
-    table = comparison_table(find_experiment(name).compare(records))
-    return f"{heading}{provenance(records)}\n\n{markdown(*table)}"
+    return f"{heading}{provenance(records)}\n\n{table}"
 
 
-def titled(tables: dict[str, list[Comparison]]) -> list[str]:
+def titled(tables: Mapping[str, Sequence[Comparison]]) -> list[str]:
     """Each table under its title."""
     return [f"{title}:\n\n{markdown(*comparison_table(cells))}" for title, cells in tables.items()]
 
@@ -81,11 +91,10 @@ def findings_block() -> str:
     """One line for each experiment that has records: what they say, and how many they are."""
     lines = []
     for name in sorted(EXPERIMENTS, key=reading_order):
-        records = recorded(find_experiment(name), profile_of(name), RESULTS)
+        records = records_of(name)
         finding = EXHIBITS[name].finding(records) if records else ""
         if finding:
-            label = split_title(EXPERIMENTS[name])[0]
-            place = f"[{name if label == 'Study' else label}](docs/results.md#{name})"
+            place = f"[{EXPERIMENTS[name].label}](docs/results.md#{name})"
             seeds = len(seeds_of(records))
             lines.append([place, finding, f"{profile_of(name)}, {seeds}"])
     return markdown(["", "what the records say", "profile, seeds"], lines)
@@ -101,15 +110,22 @@ def remaining_block() -> str:
         if missing:
             total = len(seeds) * len(experiment.recipes(profile))
             command = f"`{command_for(experiment, profile)}`"
-            lines.append([experiment.title, f"{total - missing} of {total}", command])
+            lines.append([experiment.heading, f"{total - missing} of {total}", command])
     return markdown(["", "runs", "command"], lines)
+
+
+def benchmark_record(name: str) -> Record:
+    """The newest record of a benchmark; refused unless it was made from a commit."""
+    record = newest_benchmark(RESULTS, name)
+    if record is None:
+        raise InputError(f"no record of {name}: run benchmarks/{name[6:]}.py --record")
+    require_committed([record], RESULTS)
+    return record
 
 
 def benchmark_block(name: str) -> str:
     """The tables of a benchmark's newest record, and where it ran."""
-    record = newest_benchmark(RESULTS, name)
-    if record is None:
-        raise SystemExit(f"no record of {name}: run benchmarks/{name[6:]}.py --record")
+    record = benchmark_record(name)
     shown = BENCHMARKS[name]
     note = f"{provenance([record])} {shown.note(record)}".rstrip()
     tables = [markdown(table.header, table.lines) for table in shown.tables(record)]
@@ -119,17 +135,16 @@ def benchmark_block(name: str) -> str:
 
 def training_ratios_block() -> str:
     """By how much our training is faster than others', in one small table."""
-    record = newest_benchmark(RESULTS, "bench-train")
-    if record is None:
-        raise SystemExit("no record of bench-train: run benchmarks/train.py --record")
+    record = benchmark_record("bench-train")
     table = training_ratios(record)
     return f"{provenance([record])} {rounds_note(record)}\n\n{markdown(table.header, table.lines)}"
 
 
 def digest(name: str, profile: str) -> str:
     """A short name for the contents of all records of an experiment and profile."""
-    found = sorted((RESULTS / name / profile).glob("*.json"))
-    return hashlib.sha256(b"".join(path.read_bytes() for path in found)).hexdigest()[:16]
+    records = recorded(find_experiment(name), profile, RESULTS)
+    contents = b"".join(record.path(RESULTS).read_bytes() for record in records)
+    return hashlib.sha256(contents).hexdigest()[:16]
 
 
 def drawn_from(picture: Path) -> str:
@@ -142,7 +157,9 @@ def drawn_from(picture: Path) -> str:
 
 def draw(picture: Path, name: str, profile: str) -> None:
     """The picture of an experiment, with the digest of its records inside."""
-    PLOTS[name](recorded(find_experiment(name), profile, RESULTS), picture)
+    records = recorded(find_experiment(name), profile, RESULTS)
+    require_committed(records, RESULTS)
+    PLOTS[name](records, picture)
     inside = PngInfo()
     inside.add_text("records", digest(name, profile))
     with Image.open(picture) as image:
@@ -160,7 +177,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
 }
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Fill every document, and draw the pictures whose records changed."""
     for document in DOCUMENTS:
         before = document.read_text()
         after = fill(before)
@@ -172,3 +190,10 @@ if __name__ == "__main__":
         if not agrees:
             draw(path, name, profile)
         print(path.relative_to(ROOT), "agrees" if agrees else "drawn")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except InputError as error:
+        sys.exit(str(error))

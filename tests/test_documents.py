@@ -5,9 +5,13 @@ import importlib
 import importlib.util
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
+from eqco.runtime.errors import InputError
+from eqco.runtime.records import Record, read_record, require_committed
 
 ROOT = Path(__file__).parents[1]
 LINE = re.compile(r"^\| (\d+) \|(.*)\|(.*)\|(.*)\|$", re.MULTILINE)
@@ -114,7 +118,39 @@ def test_pictures_were_drawn_from_the_records(picture):
 
 
 def test_every_result_has_its_place_in_the_documents():
-    """What the README lists leads to a section; no records are left out."""
+    """What the README lists leads to a section; nothing recorded or published is left out."""
     sections = re.findall(r'<a id="([\w-]+)"></a>', (ROOT / "docs" / "results.md").read_text())
-    recorded = {path.name for path in FILLING.RESULTS.iterdir() if path.name[:6] != "bench-"}
-    assert set(sections) == recorded
+    assert set(sections) == set(FILLING.EXPERIMENTS)
+
+
+def dirty_record(folder):
+    record = Record(
+        experiment="study-bound",
+        profile="desk",
+        recipe=FILLING.EXPERIMENTS["study-bound"].recipes("desk")[0],
+        seed=0,
+        metrics={},
+        code="0.1.0+0123456789-dirty",
+        hardware={},
+        seconds=1.0,
+    )
+    return record.write(folder)
+
+
+def test_records_of_uncommitted_code_fill_no_document(tmp_path, monkeypatch):
+    monkeypatch.setattr(FILLING, "RESULTS", tmp_path)
+    path = dirty_record(tmp_path)
+    with pytest.raises(InputError) as refusal:
+        FILLING.fill("<!-- block study-bound -->\n<!-- end -->")
+    assert str(path) in str(refusal.value)
+    assert "uncommitted changes" in str(refusal.value)
+    assert "Commit, delete it, and run its experiment or benchmark again." in str(refusal.value)
+
+
+def test_a_training_by_uncommitted_code_fills_no_document_either(tmp_path):
+    """The run that measured may be clean while the training it measured was not."""
+    record = read_record(dirty_record(tmp_path))
+    measured = replace(record, code="0.1.0+1", curves={"trained_by": record.code})
+    with pytest.raises(InputError, match="uncommitted"):
+        require_committed([measured], tmp_path)
+    require_committed([replace(measured, curves={"trained_by": "0.1.0+2"})], tmp_path)

@@ -102,7 +102,7 @@ def distinctions(tree):
 
 
 # experiments name the framework of a cell themselves
-EXCEPTIONS = {"recipes/named.py", "experiments/scales.py", "experiments/fig3.py"}
+EXCEPTIONS = {"recipes/named.py"}
 
 
 def test_nobody_but_methods_tells_methods_apart():

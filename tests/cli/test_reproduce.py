@@ -6,11 +6,11 @@ import pytest
 
 from eqco.cli import reproduce as command
 from eqco.cli.main import main
-from eqco.experiments import standing as standing_module
+from eqco.experiments import status as status_module
 from eqco.experiments.catalog import EXPERIMENTS, find_experiment
 from eqco.experiments.experiment import MissingDataError, reproduce
-from eqco.experiments.standing import standing
-from eqco.report.standing import duration
+from eqco.experiments.status import status
+from eqco.report.status import duration
 from eqco.runtime.errors import InputError
 from eqco.runtime.records import read_records
 from eqco.training.alarms import NonFiniteLossError
@@ -22,9 +22,9 @@ FEW = {name: EXPERIMENTS[name] for name in ("tab5", "study-bound")}
 def no_timing(monkeypatch):
     """A training takes a minute for each of its epochs."""
     monkeypatch.setattr(
-        standing_module,
+        status_module,
         "timed_seconds",
-        lambda recipe: 60.0 * recipe["training"]["training"]["epochs"],
+        lambda task: 60.0 * task.recipe.training.epochs,
     )
 
 
@@ -34,7 +34,7 @@ def test_all_runs_every_experiment_that_has_the_profile(tmp_path, monkeypatch, c
     assert main(arguments) == 0
     assert all(read_records(tmp_path, name, "smoke") for name in FEW)
     text = capsys.readouterr().out
-    assert all(experiment.title[:40] in text for experiment in FEW.values())
+    assert all(experiment.heading[:40] in text for experiment in FEW.values())
 
 
 def test_all_leaves_out_what_lacks_its_data_and_says_how_to_run_it(tmp_path, monkeypatch, capsys):
@@ -84,7 +84,7 @@ def test_the_time_of_missing_runs_is_taken_from_records_of_this_machine(tmp_path
     experiment = find_experiment("tab5")
     done = reproduce(experiment, "smoke", [0], tmp_path)
     done[1].path(tmp_path).unlink()
-    found = standing(experiment, "smoke", tmp_path)
+    found = status(experiment, "smoke", tmp_path)
     assert (found.done, found.total, found.measured) == (1, 2, True)
     # both runs have as many steps
     assert found.seconds == pytest.approx(done[0].cpu_seconds)
@@ -92,9 +92,9 @@ def test_the_time_of_missing_runs_is_taken_from_records_of_this_machine(tmp_path
 
 def test_what_is_all_done_needs_no_time_and_what_nothing_tells_of_is_unknown(tmp_path):
     experiment = find_experiment("tab5")
-    assert standing(experiment, "smoke", tmp_path).seconds is None
+    assert status(experiment, "smoke", tmp_path).seconds is None
     reproduce(experiment, "smoke", [0], tmp_path)
-    assert standing(experiment, "smoke", tmp_path).seconds == 0
+    assert status(experiment, "smoke", tmp_path).seconds == 0
 
 
 def test_profiles_and_names_that_do_not_exist_are_refused(capsys):

@@ -8,16 +8,17 @@ from itertools import chain
 import pytest
 from PIL import Image
 
+from eqco.evaluation.linear import LINEAR_PROTOCOLS
 from eqco.experiments import training_runs
-from eqco.experiments.accuracy import measurement_name
+from eqco.experiments.accuracy import protocol_name
 from eqco.experiments.catalog import EXPERIMENTS, find_experiment
-from eqco.experiments.experiment import Site, missing_runs, recorded, reproduce
+from eqco.experiments.coordinates import Coordinates
+from eqco.experiments.experiment import RunContext, missing_runs, plain, recorded, reproduce
 from eqco.experiments.fig2 import kept_moments
-from eqco.experiments.fig4 import grid as fig4_grid
-from eqco.experiments.grid import differences, filled
-from eqco.experiments.scales import DESK, EMBEDDED, PAPER, SMOKE, moco, simo
-from eqco.experiments.training_runs import run_name
-from eqco.recipes import recipe_from_dict
+from eqco.experiments.fig4 import cells as fig4_cells
+from eqco.experiments.grid import differences, filled, under_infonce
+from eqco.experiments.tasks import moco, simo
+from eqco.recipes.profiles import DESK, PAPER, SCALES, SMOKE
 from eqco.runtime.errors import InputError
 from eqco.runtime.records import Record, recipe_hash
 from eqco.runtime.run_directory import RunDirectory, write_json
@@ -43,11 +44,11 @@ def only(experiment, *recipes):
     return replace(experiment, profiles={"smoke": list(recipes)})
 
 
-def record(recipe, seed, accuracy, profile="smoke"):
+def record(task, seed, accuracy, profile="smoke"):
     return Record(
-        experiment="fig4",
+        experiment="trainings",
         profile=profile,
-        recipe=recipe,
+        recipe=task.to_dict(),
         seed=seed,
         metrics={"probe": accuracy, "knn": accuracy / 2},
         code="",
@@ -58,9 +59,9 @@ def record(recipe, seed, accuracy, profile="smoke"):
 
 def test_a_training_that_two_experiments_need_is_done_once(tmp_path, trainings):
     plain = simo(SMOKE, count=None, alpha=None)
-    site = Site(work=tmp_path / "runs")
-    fig4 = reproduce(only(find_experiment("fig4"), plain), "smoke", [0], tmp_path, site)
-    tab3 = reproduce(only(find_experiment("tab3"), plain), "smoke", [0], tmp_path, site)
+    context = RunContext(work=tmp_path / "runs")
+    fig4 = reproduce(only(find_experiment("fig4"), plain), "smoke", [0], tmp_path / "a", context)
+    tab3 = reproduce(only(find_experiment("tab3"), plain), "smoke", [0], tmp_path / "b", context)
     assert len(trainings) == 1
     assert fig4[0].metrics == tab3[0].metrics
     # the time of the training is told by both, since each would have needed it alone
@@ -72,17 +73,21 @@ def test_a_training_that_two_experiments_need_is_done_once(tmp_path, trainings):
 def test_a_stopped_reproduction_goes_on_and_ends_where_it_would_have(tmp_path, trainings):
     recipe = simo(SMOKE, count=4, alpha=32, epochs=400)
     experiment = only(find_experiment("fig4"), recipe)
-    whole = reproduce(experiment, "smoke", [0], tmp_path / "a", Site(work=tmp_path / "runs a"))
+    whole = reproduce(
+        experiment, "smoke", [0], tmp_path / "a", RunContext(work=tmp_path / "runs a")
+    )
 
     def stop(steps):
         signal.raise_signal(signal.SIGTERM)
 
-    site = Site(work=tmp_path / "runs b", advance=stop)
+    stopping = RunContext(work=tmp_path / "runs b", advance=stop)
     with pytest.raises(InputError, match="stopped by SIGTERM; run the same command to go on"):
-        reproduce(experiment, "smoke", [0], tmp_path / "b", site)
+        reproduce(experiment, "smoke", [0], tmp_path / "b", stopping)
     assert len(missing_runs(experiment, "smoke", [0], tmp_path / "b")) == 1
-    resumed = reproduce(experiment, "smoke", [0], tmp_path / "b", Site(work=tmp_path / "runs b"))
-    assert len(trainings) == 2  # the second was gone on with, not begun again
+    resumed = reproduce(
+        experiment, "smoke", [0], tmp_path / "b", RunContext(work=tmp_path / "runs b")
+    )
+    assert len(trainings) == 2  # the second was resumed, not begun again
     assert resumed[0].metrics == whole[0].metrics
     assert resumed[0].curves == whole[0].curves
 
@@ -90,13 +95,15 @@ def test_a_stopped_reproduction_goes_on_and_ends_where_it_would_have(tmp_path, t
 def test_no_two_runs_of_a_profile_are_the_same():
     for name in GRIDS:
         for profile, recipes in EXPERIMENTS[name].profiles.items():
-            assert len({recipe_hash(recipe) for recipe in recipes}) == len(recipes), (name, profile)
+            assert len({recipe_hash(plain(task)) for task in recipes}) == len(recipes), (
+                name,
+                profile,
+            )
 
 
 def test_experiments_share_their_baselines():
     """SiMo with all negatives, and MoCo v2 with its whole memory, are trained once in all."""
-    scales = {"smoke": SMOKE, "desk": DESK, "embedded": EMBEDDED, "paper": PAPER}
-    for profile, scale in scales.items():
+    for profile, scale in SCALES.items():
         plain = simo(scale, count=None, alpha=None)
         for name in ("fig4", "tab2", "tab3"):
             assert plain in EXPERIMENTS[name].profiles[profile], (name, profile)
@@ -104,50 +111,66 @@ def test_experiments_share_their_baselines():
         for name in ("fig1", "fig3", "tab1", "tab2", "tab4"):
             assert memory in EXPERIMENTS[name].profiles[profile], (name, profile)
         (looked,) = EXPERIMENTS["fig2"].profiles[profile]
-        assert looked["training"] == memory["training"]
+        assert looked.training == memory
 
 
 def test_a_training_has_one_name_in_all_experiments():
     """256 and 256.0 are the same α: what is trained for one experiment is found by all."""
-    named: list[tuple[dict, str, str]] = []
+    named = {}
     for name in GRIDS:
-        for recipe in chain.from_iterable(EXPERIMENTS[name].profiles.values()):
-            here = {"data": recipe["data"], "training": recipe["training"]}
-            for other, place, where in named:
-                assert here != other or run_name(recipe, 0) == place, (name, where)
-            named.append((here, run_name(recipe, 0), name))
+        for task in chain.from_iterable(EXPERIMENTS[name].profiles.values()):
+            training = EXPERIMENTS[name].training(task)
+            place = named.setdefault((training.data, training.recipe), training.run_name(0))
+            assert training.run_name(0) == place, name
+
+
+def test_a_training_that_two_experiments_show_has_one_record(tmp_path):
+    """Written for one experiment, it is found by every other that shows the same training."""
+    fig4, tab3 = find_experiment("fig4"), find_experiment("tab3")
+    shared = simo(SMOKE, count=None, alpha=None)
+    record(shared, 0, 0.5).write(tmp_path)
+    for experiment in (fig4, tab3):
+        (found,) = recorded(experiment, "smoke", tmp_path)
+        assert found.recipe == shared.to_dict()
+        assert len(missing_runs(experiment, "smoke", [0], tmp_path)) == (
+            len(experiment.recipes("smoke")) - 1
+        )
 
 
 def test_a_cell_holds_the_seeds_of_its_run_and_foreign_records_are_left_out():
-    grid = fig4_grid(SMOKE, [4], 4096)
-    few, most = grid[0].recipe, grid[1].recipe
+    cells = fig4_cells(SMOKE, [4], 4096)
+    few, most = cells[0].task, cells[1].task
     records = [record(most, 1, 0.3), record(few, 0, 0.2), record(most, 0, 0.4)]
-    records.append(record({**most, "data": "elsewhere"}, 0, 0.9))
-    cells = filled(grid, records, "probe")
-    assert [(cell.row, cell.column, cell.values) for cell in cells] == [
-        ("InfoNCE", "K=4", (20.0,)),
-        ("InfoNCE", "K=31", (40.0, 30.0)),
-        ("EqCo, α=32", "K=31", (40.0, 30.0)),  # with all negatives α = N is InfoNCE
+    records.append(record(replace(most, data="elsewhere"), 0, 0.9))
+    found = [c for c in filled(cells, records, "probe", "num_negatives") if c.values]
+    plain, eqco = Coordinates(loss="infonce"), Coordinates(loss="eqco", alpha=32.0)
+    assert [(cell.row, cell.column.num_negatives, cell.values) for cell in found] == [
+        (plain, 4, (20.0,)),
+        (plain, 31, (40.0, 30.0)),
+        (eqco, 31, (40.0, 30.0)),  # with all negatives α = N is InfoNCE
     ]
 
 
 def test_what_eqco_gains_is_taken_seed_by_seed():
-    grid = fig4_grid(SMOKE, [4], 4096)
-    plain, eqco = grid[0].recipe, grid[2].recipe
+    cells = fig4_cells(SMOKE, [4], 4096)
+    plain, eqco = cells[0].task, cells[2].task
     records = [record(plain, 0, 0.2), record(plain, 1, 0.3), record(eqco, 1, 0.5)]
-    (gain,) = differences(grid, records, lambda cell: cell.row == "InfoNCE")
-    assert gain.row == "EqCo, α=32"
+    (gain,) = differences(cells, records, under_infonce, "num_negatives")
+    assert gain.row == Coordinates(loss="eqco", alpha=32.0)
     assert gain.values == pytest.approx((20.0,))
 
 
 def test_the_papers_numbers_are_compared_in_the_papers_setting_alone():
-    grid = fig4_grid(DESK, [4, 16], 4096)
-    found = [record(cell.recipe, 0, 0.4, "desk") for cell in grid[:3]]
-    assert all(cell.difference is None for cell in filled(grid, found, "probe"))
-    grid = fig4_grid(PAPER, [16], 65536)
-    found = [replace(record(cell.recipe, 0, 0.4), metrics={"linear": 0.68}) for cell in grid]
-    cells = {(cell.row, cell.column): cell for cell in filled(grid, found, "linear")}
-    assert cells["EqCo, α=256", "K=16"].difference == pytest.approx(68.0 - 68.1)
+    cells = fig4_cells(DESK, [4, 16], 4096)
+    found = [record(cell.task, 0, 0.4, "desk") for cell in cells[:3]]
+    table = filled(cells, found, "probe", "num_negatives")
+    assert all(cell.difference is None for cell in table)
+    cells = fig4_cells(PAPER, [16], 65536)
+    found = [replace(record(cell.task, 0, 0.4), metrics={"linear": 0.68}) for cell in cells]
+    table = filled(cells, found, "linear", "num_negatives")
+    at = Coordinates(loss="eqco", alpha=256.0), Coordinates(num_negatives=16)
+    (cell,) = [each for each in table if (each.row, each.column) == at]
+    assert cell.difference == pytest.approx(68.0 - 68.1)
 
 
 def test_a_data_set_that_is_not_there_is_answered_with_what_to_do(tmp_path, monkeypatch):
@@ -156,7 +179,7 @@ def test_a_data_set_that_is_not_there_is_answered_with_what_to_do(tmp_path, monk
 
     monkeypatch.setattr(training_runs, "opened", missing)
     with pytest.raises(InputError, match=r"Give its folder with --cifar10 FOLDER"):
-        training_runs.open_data("cifar10", Site(work=tmp_path))
+        training_runs.open_data("cifar10", RunContext(work=tmp_path))
 
 
 def test_a_part_of_a_data_set_is_not_taken_for_all_of_it(tmp_path):
@@ -167,13 +190,12 @@ def test_a_part_of_a_data_set_is_not_taken_for_all_of_it(tmp_path):
             place.mkdir(parents=True)
             Image.new("RGB", (8, 8)).save(place / "0.png")
     with pytest.raises(InputError, match=r"has 2 images in train where cifar10 has 50,000"):
-        training_runs.open_data("cifar10", Site(work=tmp_path, folders={"cifar10": tmp_path}))
+        training_runs.open_data("cifar10", RunContext(work=tmp_path, folders={"cifar10": tmp_path}))
 
 
 def test_an_accuracy_by_other_settings_is_measured_anew():
-    linear = {"accuracy": "linear", "linear": {"epochs": 100}}
-    names = [measurement_name(r) for r in (linear, {**linear, "linear": {"epochs": 90}})]
-    assert len(set(names)) == 2
+    protocol = LINEAR_PROTOCOLS["moco"]
+    assert protocol_name(protocol) != protocol_name(replace(protocol, epochs=90))
 
 
 def test_a_run_tells_its_neighbours_by_the_number_that_was_asked_for(tmp_path):
@@ -187,7 +209,7 @@ def test_a_run_tells_its_neighbours_by_the_number_that_was_asked_for(tmp_path):
 
 def test_figure_2_does_without_no_moment(tmp_path):
     """With a checkpoint gone, the others would be taken for other moments."""
-    recipe = recipe_from_dict(moco("mocov2", DESK, count=4096, alpha=None)["training"])
+    recipe = moco("mocov2", DESK, count=4096, alpha=None).recipe
     run = training_runs.TrainedRun(
         directory=RunDirectory(tmp_path), training=recipe, source=None, earlier=(0, 0)
     )
@@ -203,17 +225,21 @@ def test_figure_2_does_without_no_moment(tmp_path):
 def test_records_of_abandoned_recipes_are_not_taken_for_further_seeds(tmp_path):
     fig4 = find_experiment("fig4")
     now = fig4.profiles["smoke"][0]
-    for recipe, seed in ((now, 0), ({**now, "data": "elsewhere"}, 1)):
-        record(recipe, seed, 0.5).write(tmp_path)
+    for task, seed in ((now, 0), (replace(now, data="elsewhere"), 1)):
+        record(task, seed, 0.5).write(tmp_path)
     assert [found.seed for found in recorded(fig4, "smoke", tmp_path)] == [0]
 
 
-def test_what_is_gained_names_what_it_is_gained_over():
-    study = find_experiment("study-small-batch")
-    records = [
-        replace(record(recipe, 0, 0.4), experiment=study.name) for recipe in study.profiles["smoke"]
+def test_few_negatives_are_compared_with_all_of_the_same_loss_and_length():
+    study = find_experiment("study-length")
+    tasks = study.recipes("smoke")
+    records = [record(task, 0, 0.1 * place) for place, task in enumerate(tasks)]
+    (gap,) = study.conclude(records).values()
+    # rows: all, then few; each with two lengths: few is two places behind all
+    assert [(cell.row.loss, cell.row.num_negatives) for cell in gap] == [
+        ("infonce", 4),
+        ("infonce", 4),
+        ("eqco", 4),
+        ("eqco", 4),
     ]
-    for each in records:
-        each.curves["information_kind"] = "bound"
-        each.metrics.update(information=1.0, gradient_norm=1.0)
-    assert next(iter(study.further(records))).startswith("Gained over batch: InfoNCE, ")
+    assert [cell.mean for cell in gap] == pytest.approx([20.0] * 4)

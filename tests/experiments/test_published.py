@@ -1,12 +1,20 @@
 """The published numbers are those that the paper prints."""
 
+import json
 import re
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
 
+from eqco.detection import METRICS
 from eqco.experiments.catalog import EXPERIMENTS
+from eqco.experiments.experiment import plain as plain_task
 from eqco.experiments.published import PUBLISHED
+from eqco.experiments.tasks import moco
+from eqco.recipes.profiles import PAPER as PAPER_SCALE
+from eqco.report.tables import comparison_table
+from eqco.runtime.records import Record
 
 PAPER = Path(__file__).parents[2].parent / "shared" / "paper" / "eqco-paper.tex"
 LABELS = {
@@ -22,6 +30,10 @@ LABELS = {
 }
 
 
+FIXTURE = json.loads(Path(__file__).with_name("published_numbers.json").read_text())
+TABLES, PROSE = FIXTURE["tables"], FIXTURE["prose"]
+
+
 @pytest.fixture(scope="module")
 def tex():
     if not PAPER.is_file():
@@ -29,7 +41,12 @@ def tex():
     return PAPER.read_text()
 
 
-def rows(tex, name):
+def rows(name):
+    """The cells of a printed table, row by row."""
+    return [row.split(" | ") for row in TABLES[name]["rows"]]
+
+
+def rows_of_tex(tex, name):
     """The cells of a table as printed, row by row, without LaTeX's marks."""
     tables = re.findall(r"\\begin\{table\}.*?\\end\{table\}", tex, re.DOTALL)
     (table,) = [each for each in tables if f"\\label{{{LABELS[name]}}}" in each]
@@ -51,11 +68,14 @@ def in_columns(table, kind=int):
 
 
 def of_methods(table):
-    """Table 2: `SiMo (K=16, alpha=256)` is `SiMo, K=16, alpha=256` here."""
-    return {
-        (method.replace(" (", ", ").rstrip(")"), int(epochs)): float(number)
-        for method, epochs, number in table[1:]
-    }
+    """Table 2: SiMo's rows name K and α."""
+    found = {}
+    for method, epochs, number in table[1:]:
+        named = re.fullmatch(r"(SiMo) \(K=(\d+), alpha=(\d+)\)", method)
+        framework, count, alpha = named.groups() if named else (method, None, None)
+        key = (framework, count and int(count), alpha and int(alpha), int(epochs))
+        found[key] = float(number)
+    return found
 
 
 def of_estimators(table):
@@ -85,6 +105,11 @@ def batch_norm(title):
     return title.replace("Shuffling", "shuffling")
 
 
+def wide(title):
+    """ResNet-50 (2x) is 2."""
+    return int(title.removeprefix("ResNet-50 (").removesuffix("x)"))
+
+
 PRINTED = {
     "tab1": in_columns,
     "tab2": of_methods,
@@ -93,86 +118,142 @@ PRINTED = {
     "tab5": of_estimators,
     "tab6": lambda table: in_columns(table, float),
     "tab7": lambda table: in_columns(table, batch_norm),
-    "tab8": lambda table: {(name, int(alpha)): float(n) for name, _, alpha, n in table[1:]},
+    "tab8": lambda table: {(wide(name), int(alpha)): float(n) for name, _, alpha, n in table[1:]},
     "tab9": of_detectors,
 }
 
 
 @pytest.mark.parametrize("name", LABELS)
-def test_every_cell_of_a_table_is_what_the_paper_prints_there(name, tex):
-    assert PUBLISHED[name].numbers == PRINTED[name](rows(tex, name))
+def test_every_cell_of_a_table_is_what_the_paper_prints_there(name):
+    assert PUBLISHED[name].numbers == PRINTED[name](rows(name))
+    assert PUBLISHED[name].place == TABLES[name]["place"]
 
 
-def test_the_parameters_of_wide_models_are_those_of_table_8(tex):
-    printed = {name: float(millions) for name, millions, _, _ in rows(tex, "tab8")[1:]}
+def test_the_parameters_of_wide_models_are_those_of_table_8():
+    printed = {wide(name): float(millions) for name, millions, _, _ in rows("tab8")[1:]}
     assert PUBLISHED["tab8 parameters"].numbers == printed
 
 
 def test_the_points_of_figure_4_are_those_of_table_2():
     for (count, alpha), number in PUBLISHED["fig4"].numbers.items():
-        row = f"SiMo, K={count}, alpha={alpha or count}"
-        assert PUBLISHED["tab2"].numbers[(row, 200)] == number
+        assert PUBLISHED["tab2"].numbers[("SiMo", count, alpha or count, 200)] == number
 
 
-# Where in the text each number of the prose stands; # is the number.
-SENTENCES = {
-    "fig3": {
-        "MoCo, K=256 (He et al.)": r"in MoCo (\cite{moco}) the ImageNet accuracy rises from #\% to",
-        "MoCo, K=65536 (He et al.)": r"54.7\% to #\% under linear classification protocol when $K$ "
-        "grows from 256 to 65536.",
-        "MoCo, drop from K=65536 to 256": r"the performance gap between $K=256$ and $K=65536$ (the "
-        r"best configuration reported in \cite{moco}) \emph{almost disappears} (from #\% decrease",
-        "MoCo with EqCo, drop from K=65536 to 256": r"\emph{almost disappears} (from 6.1\% "
-        r"decrease to #\%)",
-        "SimCLR, K=256": r"(e.g. 4096 \emph{vs.} 256), the accuracy significantly improves from "
-        r"#\% to 65.3\%",
-        "SimCLR, K=256, alpha=4096": r"Our ``mimicking'' result (#\%, $\alpha=4096, K=256$)",
-        "SimCLR, K=4096 (Chen et al.)": r"reported in the original SimCLR paper (#\%, with a "
-        "physical batch size of $K=4096$)",
-        "SimCLR, batch 256, 100 epochs (Chen et al.)": r"gap is still very large (#\%@batch=256",
-        "SimCLR, batch 8192, 100 epochs (Chen et al.), at least": r"vs. #+\%@batch=8192, 100 "
-        "epochs training)",
-    },
-    "prose": {
-        "SiMo less MoCo v2, 800 epochs (Section 3)": "when we extend the training epochs to 800, "
-        r"we get the accuracy of 72.1\%, surpassing the baseline MoCo v2 by #\%.",
-        "SiMo, alpha=65536 less 256, 200 epochs (Section 4)": "under 200 epochs training, SiMo "
-        r"with $\alpha=65536$ outperforms that of $\alpha=256$ by only #\%.",
-        "ResNet-50 (2x) less ResNet-50 (supplement)": "SiMo with ResNet-50 (2x) and ResNet-50 (4x) "
-        r"outperforms the baseline (68.5\%) by #\% and",
-        "ResNet-50 (4x) less ResNet-50 (supplement)": "SiMo with ResNet-50 (2x) and ResNet-50 (4x) "
-        r"outperforms the baseline (68.5\%) by 2\% and #\% respectively.",
-    },
+def test_every_number_of_the_prose_stands_in_its_sentence():
+    found = PUBLISHED["fig3"].numbers | PUBLISHED["prose"].numbers
+    assert found == {entry["key"]: entry["number"] for entry in PROSE}
+    for entry in PROSE:
+        assert re.search(rf"(?<![\d.]){entry['number']}(?![\d])", entry["sentence"]), entry["key"]
+        if entry["key"] in PUBLISHED["prose"].numbers:
+            assert entry["key"].endswith(f"({entry['place']})")
+
+
+@pytest.mark.parametrize("name", LABELS)
+def test_the_tables_kept_here_are_those_of_the_paper(name, tex):
+    assert rows(name) == rows_of_tex(tex, name)
+
+
+def test_the_sentences_kept_here_are_those_of_the_paper(tex):
+    text = " ".join(tex.split())
+    for entry in PROSE:
+        assert text.count(entry["sentence"]) == 1, entry["key"]
+        before = text[: text.index(entry["sentence"])]
+        section = f"Section {before.count(chr(92) + 'section{')}"
+        place = "supplement" if "\\appendix" in before else section
+        assert entry["place"].startswith(place), entry["key"]
+
+
+def record_of(task, profile, metrics):
+    """A record of one run."""
+    return Record(
+        experiment="",
+        profile=profile,
+        recipe=plain_task(task),
+        seed=0,
+        metrics=metrics,
+        curves=defaultdict(lambda: defaultdict(lambda: "bound"), information_kind="bound"),
+        code="",
+        hardware={},
+        seconds=0.0,
+    )
+
+
+def records_of(experiment, profile):
+    """A record of every run of a profile, with made-up numbers."""
+    metrics = defaultdict(lambda: 0.5, dict.fromkeys(METRICS, 0.5))
+    return [record_of(task, profile, metrics) for task in experiment.recipes(profile)]
+
+
+def shown(experiment, records):
+    """The published numbers in the tables of an experiment, each as often as it stands there."""
+    tables = [experiment.compare(records), *experiment.conclude(records).values()]
+    cells = [cell for table in tables for cell in table]
+    return Counter(cell.published for cell in cells if cell.published is not None)
+
+
+# experiment -> the groups of published numbers that its tables must show
+WHERE = {
+    **{f"tab{number}": (f"tab{number}",) for number in range(1, 10)},
+    "fig3": ("fig3",),
+    "fig4": ("fig4",),
+    "tab8": ("tab8", "tab8 parameters"),
 }
 
 
-@pytest.mark.parametrize("name", SENTENCES)
-def test_every_number_of_the_prose_stands_in_its_sentence(name, tex):
-    text = " ".join(tex.split())
-    assert SENTENCES[name].keys() == PUBLISHED[name].numbers.keys()
-    for key, number in PUBLISHED[name].numbers.items():
-        assert text.count(SENTENCES[name][key].replace("#", str(number))) == 1, key
+@pytest.mark.parametrize("profile", ["none", "desk", "paper"])
+@pytest.mark.parametrize("name", WHERE)
+def test_every_published_number_stands_in_the_tables_of_its_experiment(name, profile):
+    """Beside our row, or in a row that says it was not run here; also where nothing was run."""
+    experiment = EXPERIMENTS[name]
+    found = shown(experiment, [] if profile == "none" else records_of(experiment, profile))
+    for group in WHERE[name]:
+        missing = Counter(PUBLISHED[group].numbers.values()) - found
+        assert not missing, (group, missing)
 
 
-def test_the_prose_is_in_the_sections_that_are_named(tex):
-    text = " ".join(tex.split())
-    for key, number in PUBLISHED["prose"].numbers.items():
-        before = text[: text.index(SENTENCES["prose"][key].replace("#", str(number)))]
-        number_of_section = before.count("\\section{")
-        place = "supplement" if "\\appendix" in before else f"Section {number_of_section}"
-        assert key.endswith(f"({place})")
+def test_the_differences_that_the_text_names_are_shown():
+    found = sum((shown(EXPERIMENTS[name], []) for name in ("tab2", "tab3", "tab8")), Counter())
+    assert not Counter(PUBLISHED["prose"].numbers.values()) - found
+
+
+@pytest.mark.parametrize("profile", ["none", "paper"])
+def test_the_printed_table_2_is_the_papers_row_by_row_then_ours(profile):
+    records = [] if profile == "none" else records_of(EXPERIMENTS["tab2"], profile)
+    _, lines = comparison_table(EXPERIMENTS["tab2"].compare(records))
+    printed = rows("tab2")[1:]
+    for (title, text), (method, epochs, number) in zip(lines, printed, strict=False):
+        assert title.startswith(method.partition(" (")[0])
+        assert f"{epochs} epochs" in title
+        assert number in text
+    assert [title.removesuffix(" (not run here)") for title, _ in lines[len(printed) :]] == [
+        "SimCLR, K=256, α=4096, 200 epochs"
+    ]
+
+
+def test_the_headline_is_the_difference_of_two_rows_of_mocos():
+    fig3 = EXPERIMENTS["fig3"]
+    found = {(65536, None): 0.606, (256, None): 0.547, (256, 65536.0): 0.604}
+    records = [
+        record_of(moco("mocov1", PAPER_SCALE, count=k, alpha=alpha), "paper", {"linear": accuracy})
+        for (k, alpha), accuracy in found.items()
+    ]
+    tables = fig3.conclude(records)
+    plain_drop, eqco_drop = tables["What the smaller memory costs MoCo, points of accuracy"]
+    assert (plain_drop.published, eqco_drop.published) == (6.1, 0.2)
+    assert plain_drop.mean == pytest.approx(5.9)
+    assert eqco_drop.mean == pytest.approx(0.2)
 
 
 def test_each_number_is_in_its_row_and_column():
     """One from the corner of each table, read by eye."""
     assert PUBLISHED["tab1"].numbers[1024] == 67.4
-    assert PUBLISHED["tab2"].numbers[("SiMo, K=256, alpha=65536", 800)] == 72.1
+    assert PUBLISHED["tab2"].numbers[("SiMo", 256, 65536, 800)] == 72.1
     assert PUBLISHED["tab3"].numbers[16384] == 68.4
     assert PUBLISHED["tab4"].numbers[4096] == 67.6
     assert PUBLISHED["tab5"].numbers[(10.0, "infonce", 64)] == 4.1
     assert PUBLISHED["tab6"].numbers[0.0] == 62.1
     assert PUBLISHED["tab7"].numbers["shuffling BN"] == 58.8
-    assert PUBLISHED["tab8"].numbers[("ResNet-50 (4x)", 256)] == 71.9
+    assert PUBLISHED["tab8"].numbers[(4, 256)] == 71.9
     assert PUBLISHED["tab9"].numbers[("SiMo", "APs")] == 22.9
 
 

@@ -9,8 +9,8 @@ from eqco.experiments.catalog import EXPERIMENTS, find_experiment
 from eqco.experiments.experiment import (
     Comparison,
     Experiment,
-    Outcome,
-    Site,
+    RunContext,
+    RunResult,
     missing_runs,
     reproduce,
 )
@@ -23,7 +23,7 @@ def counting_experiment(done):
     def run(recipe, seed, site):
         done.append((recipe["size"], seed))
         site.advance(recipe["size"])
-        return Outcome(metrics={"size": float(recipe["size"])})
+        return RunResult(metrics={"size": float(recipe["size"])})
 
     return Experiment(
         name="counted",
@@ -52,7 +52,7 @@ def test_only_what_is_missing_is_run(tmp_path):
     records[1].path(tmp_path).unlink()
     done.clear()
     assert missing_runs(experiment, "smoke", [0, 1], tmp_path)[0] == ({"size": 2}, 0)
-    reproduce(experiment, "smoke", [0, 1], tmp_path, Site(advance=steps.append))
+    reproduce(experiment, "smoke", [0, 1], tmp_path, RunContext(advance=steps.append))
     assert done == [(2, 0), (1, 1), (2, 1), (3, 1)]
     assert steps == [2, 1, 2, 3]
 
@@ -97,7 +97,7 @@ def test_no_seeds_is_refused(tmp_path):
 def test_every_experiment_runs_its_smoke_profile(name, tmp_path, trained_runs):
     experiment = find_experiment(name)
     done = []
-    site = Site(advance=done.append, work=trained_runs)
+    site = RunContext(advance=done.append, work=trained_runs)
     records = reproduce(experiment, "smoke", experiment.seeds["smoke"], tmp_path, site)
     assert sum(done) == sum(map(experiment.size, experiment.recipes("smoke")))
     assert experiment.compare(records)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from eqco.experiments.experiment import Site
+from eqco.experiments.experiment import RunContext
 from eqco.experiments.study_bound import STUDY_BOUND, excess_at
 from eqco.report.study_bound import finding_study_bound
 from eqco.runtime.records import Record, hardware, read_records
@@ -17,7 +17,7 @@ RESULTS = Path(__file__).parents[2] / "results"
 @pytest.fixture(scope="module")
 def outcome():
     recipe = {**STUDY_BOUND.recipes("smoke")[0], "queries": 2000}
-    return recipe, STUDY_BOUND.run(recipe, 0, Site())
+    return recipe, STUDY_BOUND.run(recipe, 0, RunContext())
 
 
 def test_at_alpha_equal_to_k_the_value_is_below_the_truth(outcome):

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from eqco.experiments.coordinates import Coordinates
 from eqco.experiments.experiment import Comparison, reproduce
 from eqco.experiments.published import PUBLISHED
 from eqco.experiments.tab5 import TAB5, metric_name, steadiness
@@ -28,24 +29,29 @@ def record(pairs, seed, values):
     )
 
 
+def row(loss, information):
+    return Coordinates(loss=loss, information=information)
+
+
 def test_cells_hold_every_seed_and_the_papers_number():
     records = [record(64, 1, (1.5, 1.8)), record(128, 0, (1.8, 1.9)), record(64, 0, (1.7, 2.0))]
     cells = {(cell.row, cell.column): cell for cell in TAB5.compare(records)}
-    cell = cells["eqco, information 2", "K=64"]
+    cell = cells[row("eqco", 2), Coordinates(num_negatives=64)]
     assert cell.values == (2.0, 1.8)
     assert cell.published == PUBLISHED["tab5"].numbers[2.0, "eqco", 64] == 1.9
     assert cell.kind == "estimate"
-    assert cells["infonce, information 2", "K=128"].kind == "bound"
+    assert cells[row("infonce", 2), Coordinates(num_negatives=128)].kind == "bound"
 
 
 def test_steadiness_is_the_range_over_k_of_each_seed():
     cells = [
-        Comparison(row="eqco, information 2", column="K=64", values=(1.0, 2.0), seeds=(0, 1)),
-        Comparison(row="eqco, information 2", column="K=128", values=(2.25, 9.0), seeds=(1, 2)),
+        Comparison(row=row("eqco", 2), column="K=64", values=(1.0, 2.0), seeds=(0, 1)),
+        Comparison(row=row("eqco", 2), column="K=128", values=(2.25, 9.0), seeds=(1, 2)),
     ]
-    (row,) = steadiness(cells)
-    assert (row.row, row.column, row.values) == ("information 2", "eqco", (0.25,))
-    assert row.seeds == (1,)  # the only one under both K
+    (found,) = steadiness(cells)
+    assert (found.row, found.column) == (Coordinates(information=2.0), Coordinates(loss="eqco"))
+    assert found.values == (0.25,)
+    assert found.seeds == (1,)  # the only one under both K
 
 
 def test_published_table_5_is_whole():
@@ -82,8 +88,11 @@ def test_committed_numbers_are_within_the_promised_distance_of_the_papers():
 def test_committed_eqco_is_steadier_than_infonce_in_every_row():
     ranges = {(cell.row, cell.column): cell.mean for cell in steadiness(TAB5.compare(committed()))}
     for truth in (2, 4, 6, 8, 10):
-        row = f"information {truth}"
-        assert ranges[row, "eqco"] < ranges[row, "infonce"] / 2
+        plain, eqco = (
+            ranges[Coordinates(information=truth), Coordinates(loss=loss)]
+            for loss in ("infonce", "eqco")
+        )
+        assert eqco < plain / 2
 
 
 def test_a_run_is_bit_equal_when_repeated(tmp_path):

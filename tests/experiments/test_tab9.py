@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from eqco.experiments.experiment import Site, reproduce
+from eqco.experiments.coordinates import Coordinates
+from eqco.experiments.experiment import RunContext, reproduce
 from eqco.experiments.published import PUBLISHED
 from eqco.experiments.tab9 import TAB9, gain, pretrain
 from eqco.recipes import recipe_from_dict
@@ -29,7 +30,7 @@ def record(initial, seed, profile="desk", **metrics):
 
 
 def test_a_smoke_run_trains_both_and_pretrains_once(tmp_path, trained_runs):
-    site = Site(work=trained_runs)
+    site = RunContext(work=trained_runs)
     records = reproduce(TAB9, "smoke", (0,), tmp_path / "results", site)
     assert [r.recipe["initial"] for r in records] == ["random init", "SiMo"]
     assert all(0 <= r.metrics["AP"] <= 1 for r in records)
@@ -53,14 +54,14 @@ def test_rows_are_percent_with_the_gain_seed_by_seed():
     ]
     cells = TAB9.compare(records)
     assert [(c.row, c.column) for c in cells][:2] == [
-        ("random init", "AP"),
-        ("random init", "AP50, RBC"),
+        (Coordinates(weights="random init"), Coordinates(metric="AP")),
+        (Coordinates(weights="random init"), Coordinates(metric="AP50", category="RBC")),
     ]
     assert cells[0].values == pytest.approx((30, 40))
     assert all(cell.published is None for cell in cells)  # blood cells are not COCO
     (difference, _) = gain(cells)
     assert difference.values == pytest.approx((5, 10))
-    assert difference.row == "SiMo − random init"
+    assert difference.row == Coordinates(weights="SiMo")
     (alone, _) = gain(TAB9.compare(records[1:]))  # seed 1 of SiMo is not there
     assert alone.values == pytest.approx((5,))
     said = finding_tab9(records)
@@ -85,4 +86,4 @@ def test_the_desk_compares_the_same_fine_tuning_from_two_weights():
 
 def test_a_data_set_that_was_not_given_is_asked_for(tmp_path):
     with pytest.raises(InputError, match="--bccd FOLDER"):
-        reproduce(TAB9, "desk", (0,), tmp_path, Site(work=tmp_path))
+        reproduce(TAB9, "desk", (0,), tmp_path, RunContext(work=tmp_path))

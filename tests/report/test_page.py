@@ -9,11 +9,12 @@ import pytest
 
 from eqco.cli.main import main
 from eqco.experiments.catalog import EXPERIMENTS, find_experiment
+from eqco.experiments.coordinates import Coordinates
 from eqco.experiments.experiment import Comparison, reproduce
+from eqco.report.charts import Quantity, charts_of_cells
 from eqco.report.markup import comparison_html
 from eqco.report.page import page, write_page
-from eqco.report.palette import colours
-from eqco.report.table_charts import Measured, charts_of_cells
+from eqco.report.style import colours
 from eqco.runtime.records import read_records
 
 ROOT = Path(__file__).parents[2]
@@ -84,15 +85,20 @@ def test_records_of_recipes_that_are_no_more_are_left_out(tmp_path):
 
 
 CELLS = [
-    Comparison(row=f"{family}, {loss}", column=f"K={k}", values=(k / 4, k / 2), published=60.5)
-    for family in ("MoCo", "SimCLR")
-    for loss in ("InfoNCE", "EqCo, α=256")
+    Comparison(
+        row=Coordinates(framework=framework, loss="eqco" if alpha else "infonce", alpha=alpha),
+        column=Coordinates(num_negatives=k),
+        values=(k / 4, k / 2),
+        published=60.5,
+    )
+    for framework in ("MoCo", "SimCLR")
+    for alpha in (None, 256.0)
     for k in (4, 16)
 ]
 
 
 def test_numbers_of_another_setting_get_axes_of_their_own():
-    charts = charts_of_cells(CELLS, Measured(ours="probe, %", paper="ImageNet, %"))
+    charts = charts_of_cells(CELLS, Quantity(ours="probe, %", paper="ImageNet, %"))
     assert [c.title for c in charts] == [
         "MoCo: ours",
         "MoCo: paper",
@@ -110,7 +116,7 @@ def test_numbers_of_another_setting_get_axes_of_their_own():
 
 
 def test_all_axes_are_as_long_and_those_of_one_quantity_are_the_same():
-    charts = charts_of_cells(CELLS, Measured(ours="probe, %", paper="ImageNet, %"))
+    charts = charts_of_cells(CELLS, Quantity(ours="probe, %", paper="ImageNet, %"))
     assert {chart.y_label: chart.covers for chart in charts} == {
         "probe, %": (1.0, 8.0),
         "ImageNet, %": (57.0, 64.0),  # 60.5 ± 3.5
@@ -119,7 +125,7 @@ def test_all_axes_are_as_long_and_those_of_one_quantity_are_the_same():
 
 def test_columns_without_numbers_become_bars():
     cells = [Comparison(row="SiMo", column=name, values=(1.0,)) for name in ("shuffling", "sync")]
-    (chart,) = charts_of_cells(cells, Measured(same=True))
+    (chart,) = charts_of_cells(cells, Quantity(same=True))
     assert chart.categories == ["shuffling", "sync"]
     assert [series.look for series in chart.series] == ["bars"]
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,7 @@ from eqco.runtime.records import (
 )
 
 RECIPE = {"alpha": 512, "pairs": 64}
+RESULTS = Path(__file__).parents[2] / "results"
 
 
 def record(**changes):
@@ -41,6 +43,28 @@ def test_what_is_written_is_found_again(tmp_path):
     assert find_record(tmp_path, "tab5", "smoke", RECIPE, 3) == written
     assert read_records(tmp_path, "tab5", "smoke") == [written]
     assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+def test_a_curve_stands_on_one_line_however_long(tmp_path):
+    long = record(curves={"loss": [[step, 0.5] for step in range(1000)]})
+    short = record(curves={"loss": []})
+    lines = [each.write(tmp_path).read_text().count("\n") for each in (long, short)]
+    assert lines[0] == lines[1] < 40
+    long.write(tmp_path)
+    assert read_records(tmp_path, "tab5", "smoke") == [long]
+
+
+def test_records_of_some_recipes_are_read_without_opening_the_others(tmp_path):
+    other = record(recipe={**RECIPE, "alpha": 1})
+    other.write(tmp_path).write_text("damaged")
+    wanted = record()
+    wanted.write(tmp_path)
+    assert read_records(tmp_path, "tab5", "smoke", {recipe_hash(RECIPE)}) == [wanted]
+
+
+def test_all_records_together_stay_readable():
+    files = list(RESULTS.rglob("*.json"))
+    assert sum(path.read_text().count("\n") for path in files) < 25_000
 
 
 def test_another_recipe_or_seed_is_another_run(tmp_path):
@@ -95,16 +119,16 @@ def changed(**fields):
     [
         ({"experiment": ["tab5"]}, 'experiment is ["tab5"], not text'),
         ({"profile": None}, "profile is null, not text"),
-        ({"recipe": [1]}, "recipe is [1], not names with values"),
+        ({"recipe": [1]}, "recipe is [1], not a JSON object"),
         ({"seed": "3"}, 'seed is "3", not a whole number'),
         ({"seed": 3.0}, "seed is 3.0, not a whole number"),
         ({"seed": True}, "seed is true, not a whole number"),
-        ({"metrics": None}, "metrics is null, not names with values"),
+        ({"metrics": None}, "metrics is null, not a JSON object"),
         ({"metrics": {"a": "high"}}, "the metric 'a' is \"high\", not a number"),
         ({"metrics": {"a": None}}, "the metric 'a' is null, not a number"),
-        ({"curves": []}, "curves is [], not names with values"),
+        ({"curves": []}, "curves is [], not a JSON object"),
         ({"code": 1}, "code is 1, not text"),
-        ({"hardware": "here"}, 'hardware is "here", not names with values'),
+        ({"hardware": "here"}, 'hardware is "here", not a JSON object'),
         ({"seconds": "long"}, 'seconds is "long", not a number'),
         ({"cpu_seconds": "long"}, 'cpu_seconds is "long", not a number or null'),
         ({"finished": 7}, "finished is 7, not text"),

@@ -8,7 +8,7 @@ from eqco.assembly import load
 from eqco.cli.progress import progress_bar
 from eqco.evaluation import extract_features
 from eqco.experiments.catalog import find_experiment
-from eqco.experiments.experiment import Site, missing_runs, reproduce
+from eqco.experiments.experiment import RunContext, missing_runs, reproduce
 from eqco.experiments.rule import rule_against_k
 from eqco.experiments.training_runs import TrainedRun, train_once
 from eqco.report.catalog import PLOTS
@@ -47,10 +47,12 @@ def run(*, out: Path = Path("demo"), profile: str = "desk") -> None:
         missing = missing_runs(experiment, profile, (0,), records)
         total = sum(experiment.size(recipe) for recipe, _ in missing)
         with progress_bar(console, f"{len(missing)} runs", total) as advance:
-            site = Site(advance=advance, work=out / "runs")
-            found = reproduce(experiment, profile, (0,), records, site)
+            context = RunContext(advance=advance, work=out / "runs")
+            found = reproduce(experiment, profile, (0,), records, context)
         write_summary(console, experiment, found, out, plot=PLOTS.get(name))
-    trained = train_once(found[0].recipe, found[0].seed, Site(work=out / "runs"))  # found done
+    trained = train_once(
+        experiment.recipes(profile)[0], 0, RunContext(work=out / "runs")
+    )  # found done
     picture = gallery_of(trained, out)
     console.print(f"written: {picture}", markup=False)
 

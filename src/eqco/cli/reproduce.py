@@ -16,13 +16,13 @@ from eqco.experiments.experiment import (
     FOLDERS,
     Experiment,
     MissingDataError,
-    Site,
+    RunContext,
     command_for,
     missing_runs,
     reproduce,
 )
 from eqco.report.catalog import PLOTS
-from eqco.report.standing import print_standings
+from eqco.report.status import print_status
 from eqco.report.summary import write_summary
 from eqco.runtime.errors import InputError, MissingExtraError
 from eqco.runtime.records import Record
@@ -64,7 +64,7 @@ def run(
         seeds: seeds to run; the experiment's own if none are given.
         results: folder of the records. A run whose record is there is not repeated.
         out: folder for the table and the plot; RESULTS/EXPERIMENT if none is given.
-        work: folder of the trainings, where stopped ones are gone on with.
+        work: folder of the trainings, where stopped ones are resumed.
         cifar10: folder with CIFAR-10 as images, train/CLASS/… and test/CLASS/…; downloaded if not
             given.
         imagenet: folder with ImageNet, train/CLASS/… and val/CLASS/….
@@ -84,12 +84,12 @@ def run(
     """
     console = Console()
     if list:
-        print_standings(console, EXPERIMENTS, results)
+        print_status(console, EXPERIMENTS, results)
         return
     if not experiment:
         raise InputError(f"name an experiment, or all. There are: {', '.join(EXPERIMENTS)}.")
     given = dict(zip(FOLDERS, (cifar10, imagenet, tiny_imagenet_20, bccd, coco), strict=True))
-    site = Site(
+    context = RunContext(
         work=work,
         folders={name: folder for name, folder in given.items() if folder is not None},
         device=device,
@@ -110,7 +110,7 @@ def run(
         for chosen in chosen_experiments(experiment, profile):
             own = seeds or chosen.seeds[profile]
             try:
-                records = with_progress(console, chosen, profile, own, results, site)
+                records = with_progress(console, chosen, profile, own, results, context)
             except (MissingDataError, MissingExtraError, NonFiniteLossError) as error:
                 if experiment != ALL:
                     raise
@@ -122,7 +122,7 @@ def run(
     finally:
         for what, names in (("left out", left_out), ("failed", failed)):
             for name, reason in names.items():
-                command = command_for(EXPERIMENTS[name], profile, site.folders, changed)
+                command = command_for(EXPERIMENTS[name], profile, context.folders, changed)
                 print(f"\n{what}: {name}: {reason}\nrun it with: {command}")
     if failed:
         raise InputError(f"{len(failed)} of the experiments failed: {', '.join(failed)}.")
@@ -130,20 +130,20 @@ def run(
 
 def with_progress(
     console: Console,
-    chosen: Experiment,
+    chosen: Experiment[Any],
     profile: str,
     seeds: Sequence[int],
     results: Path,
-    site: Site,
+    context: RunContext,
 ) -> list[Record]:
     """The records of an experiment; what is missing is done under a bar."""
     missing = missing_runs(chosen, profile, seeds, results)
     total = sum(chosen.size(recipe) for recipe, _ in missing)
     with progress_bar(console, f"{chosen.name}, {len(missing)} runs", total) as advance:
-        return reproduce(chosen, profile, seeds, results, replace(site, advance=advance))
+        return reproduce(chosen, profile, seeds, results, replace(context, advance=advance))
 
 
-def chosen_experiments(name: str, profile: str) -> "tuple[Experiment, ...]":
+def chosen_experiments(name: str, profile: str) -> "tuple[Experiment[Any], ...]":
     """The experiment of that name, or all that have the profile."""
     if name != ALL:
         chosen = find_experiment(name)

@@ -1,6 +1,7 @@
-"""What a trained encoder is worth: a linear classifier first, nearest neighbours second."""
+"""How good a trained encoder is: a linear classifier first, nearest neighbours second."""
 
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 from torch import Tensor
@@ -10,61 +11,63 @@ from eqco.data import Source
 from eqco.evaluation import Features, extract_features, knn_accuracy
 from eqco.evaluation.linear import LinearProtocol, train_linear
 from eqco.evaluation.probe import probe_accuracy
-from eqco.experiments.experiment import Recipe, Site
+from eqco.experiments.experiment import RunContext
+from eqco.experiments.tasks import TrainingTask
 from eqco.experiments.training_runs import TrainedRun
-from eqco.recipes import Recipe as TrainingRecipe
-from eqco.recipes import recipe_to_dict
+from eqco.recipes import Recipe, recipe_to_dict
 from eqco.runtime.records import recipe_hash
 from eqco.runtime.run_directory import read_json, write_json
 
-__all__ = ["accuracies", "reference_accuracies"]
+__all__ = ["accuracies"]
 
 
-def accuracies(run: TrainedRun, recipe: Recipe, site: Site) -> dict[str, float]:
+def accuracies(run: TrainedRun, task: TrainingTask, context: RunContext) -> dict[str, float]:
     """Accuracies of the trained encoder between 0 and 1, beside raw pixels and first weights.
 
     What was measured is kept beside the training, for other experiments that ask for it.
     """
-    protocol = recipe["accuracy"]
-    kept = run.directory.path / f"{measurement_name(recipe)}.json"
-    if not kept.exists():
-        measure = linear_protocol if protocol == "linear" else probe
-        write_json(kept, {protocol: measure(run, recipe, site)})
-    found = {**read_json(kept), "knn": run.knn(recipe["neighbours"])}
-    if protocol == "linear":  # pixels of ImageNet are too many for a classifier of their own
-        return found
-    return found | reference_accuracies(run, recipe["neighbours"], site)
+    found: dict[str, float] = {"knn": run.knn(task.neighbours)}
+    if isinstance(task.accuracy, LinearProtocol):
+        # pixels of ImageNet are too many for a classifier of their own
+        return found | {"linear": linear_accuracy(run, task.accuracy, context)}
+    if task.accuracy == "probe":
+        found["probe"] = linear_probe(run, context)
+    return found | reference_accuracies(run, task.neighbours, context)
 
 
-def measurement_name(recipe: Recipe) -> str:
-    """The files of an accuracy are named after all that it depends on beside the training."""
-    if recipe["accuracy"] == "probe":  # has no settings
-        return "probe"
-    return f"linear-{recipe_hash(recipe['linear'])}"
-
-
-def probe(run: TrainedRun, recipe: Recipe, site: Site) -> float:
+def linear_probe(run: TrainedRun, context: RunContext) -> float:
     """A logistic regression on features of the images as they are."""
-    encoder = load(run.directory.path).to(site.device)
-    train, test = features_of(encoder.features, run.source, run.training, site.device)
-    return probe_accuracy(test, train).accuracy
+    kept = run.directory.path / "probe.json"
+    if not kept.exists():
+        encoder = load(run.directory.path).to(context.device)
+        train, test = features_of(encoder.features, run.source, run.training, context.device)
+        write_json(kept, {"probe": probe_accuracy(test, train).accuracy})
+    return float(read_json(kept)["probe"])
 
 
-def linear_protocol(run: TrainedRun, recipe: Recipe, site: Site) -> float:
-    """The paper's protocol, with the settings of `recipe["linear"]`; gone on with after a stop."""
-    settings = {**recipe["linear"], "drops": tuple(recipe["linear"]["drops"])}
-    result = train_linear(
-        load(run.directory.path).backbone,
-        run.source["train"],
-        run.source[tested_split(run.source)],
-        protocol=LinearProtocol(**settings),
-        size=run.training.data.image_size,
-        seed=run.training.training.seed,
-        device=site.device,
-        workers=run.training.data.workers,
-        checkpoint=run.directory.path / f"{measurement_name(recipe)}.pt",
-    )
-    return float((result.scores.argmax(dim=1) == result.labels).double().mean())
+def linear_accuracy(run: TrainedRun, protocol: LinearProtocol, context: RunContext) -> float:
+    """Top-1 by the paper's protocol, resumed after a stop."""
+    kept = run.directory.path / f"{protocol_name(protocol)}.json"
+    if not kept.exists():
+        result = train_linear(
+            load(run.directory.path).backbone,
+            run.source["train"],
+            run.source[tested_split(run.source)],
+            protocol=protocol,
+            size=run.training.data.image_size,
+            seed=run.training.training.seed,
+            device=context.device,
+            workers=run.training.data.workers,
+            checkpoint=kept.with_suffix(".pt"),
+        )
+        accuracy = (result.scores.argmax(dim=1) == result.labels).double().mean()
+        write_json(kept, {"linear": float(accuracy)})
+    return float(read_json(kept)["linear"])
+
+
+def protocol_name(protocol: LinearProtocol) -> str:
+    """The files of an accuracy are named after all that it depends on beside the training."""
+    return f"linear-{recipe_hash({**asdict(protocol), 'drops': list(protocol.drops)})}"
 
 
 def tested_split(source: Source) -> str:
@@ -73,7 +76,7 @@ def tested_split(source: Source) -> str:
 
 
 def features_of(
-    encode: Callable[[Tensor], Tensor], source: Source, training: TrainingRecipe, device: str
+    encode: Callable[[Tensor], Tensor], source: Source, training: Recipe, device: str
 ) -> tuple[Features, Features]:
     """Features of the training and of the test images."""
     train, test = (
@@ -89,18 +92,18 @@ def features_of(
     return train, test
 
 
-def reference_accuracies(run: TrainedRun, neighbours: int, site: Site) -> dict[str, float]:
+def reference_accuracies(run: TrainedRun, neighbours: int, context: RunContext) -> dict[str, float]:
     """What pixels and the encoder's first weights reach: what training must beat.
 
-    Kept in the site's folder, since all trainings of one network, data set and seed share them.
+    Kept in the context's folder, since all trainings of one network, data set and seed share them.
     """
-    kept = reference_file(run, neighbours, site.work)
+    kept = reference_file(run, neighbours, context.work)
     if kept.exists():
         return dict(read_json(kept))
-    untrained = build_encoder(run.training).eval().to(site.device)
+    untrained = build_encoder(run.training).eval().to(context.device)
     found = {}
     for name, encode in (("pixels", lambda x: x.flatten(1)), ("random", untrained.features)):
-        train, test = features_of(encode, run.source, run.training, site.device)
+        train, test = features_of(encode, run.source, run.training, context.device)
         found[f"{name}_probe"] = probe_accuracy(test, train).accuracy
         found[f"{name}_knn"] = knn_accuracy(test, train, neighbours=neighbours)
     kept.parent.mkdir(parents=True, exist_ok=True)

@@ -1,11 +1,13 @@
 """All experiments by name: add one by writing its file and a line here."""
 
+from typing import Any
+
+from eqco.experiments.examples import CIFAR_SIMO, DEMO
 from eqco.experiments.experiment import Experiment
 from eqco.experiments.fig1 import FIG1
 from eqco.experiments.fig2 import FIG2
 from eqco.experiments.fig3 import FIG3
 from eqco.experiments.fig4 import FIG4
-from eqco.experiments.pretraining import CIFAR_SIMO, DEMO
 from eqco.experiments.study_bound import STUDY_BOUND
 from eqco.experiments.study_length import STUDY_LENGTH
 from eqco.experiments.study_momentum import STUDY_MOMENTUM
@@ -24,7 +26,7 @@ from eqco.runtime.errors import InputError
 __all__ = ["EXPERIMENTS", "find_experiment"]
 
 # in the order in which `eqco reproduce all` does them
-EXPERIMENTS: dict[str, Experiment] = {
+EXPERIMENTS: dict[str, Experiment[Any]] = {
     "tab5": TAB5,
     "fig4": FIG4,
     "study-small-batch": STUDY_SMALL_BATCH,
@@ -47,7 +49,7 @@ EXPERIMENTS: dict[str, Experiment] = {
 }
 
 
-def find_experiment(name: str) -> Experiment:
+def find_experiment(name: str) -> Experiment[Any]:
     """The experiment of that name.
 
     >>> find_experiment("tab5").name

@@ -8,20 +8,32 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
+from eqco.experiments.coordinates import Place
 from eqco.runtime.errors import InputError
-from eqco.runtime.records import Record, code_version, find_record, hardware, read_records
+from eqco.runtime.records import (
+    Record,
+    code_version,
+    find_record,
+    hardware,
+    read_records,
+    recipe_hash,
+)
+
+if TYPE_CHECKING:  # tables are printed by commands that train nothing
+    from eqco.experiments.tasks import TrainingTask
 
 __all__ = [
     "FOLDERS",
     "Comparison",
     "Experiment",
     "MissingDataError",
-    "Outcome",
-    "Site",
+    "RunContext",
+    "RunResult",
     "command_for",
     "missing_runs",
+    "plain",
     "processor_seconds",
     "recorded",
     "reproduce",
@@ -32,6 +44,8 @@ __all__ = [
 FOLDERS = ("cifar10", "imagenet", "tiny-imagenet-20", "bccd", "coco")
 
 Recipe = dict[str, Any]
+Task = TypeVar("Task")  # what one run does: a value with to_dict(), or a dict
+Tables = Mapping[str, Sequence["Comparison"]]  # by title
 Advance = Callable[[int], None]
 
 
@@ -40,7 +54,7 @@ class MissingDataError(InputError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Site:
+class RunContext:
     """Where a run happens: nothing of it changes what is found.
 
     Args:
@@ -61,7 +75,7 @@ class Site:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class RunResult:
     """What one run found; becomes the heart of its record."""
 
     metrics: dict[str, float]
@@ -72,21 +86,22 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """One cell of a table: our number of each seed, the paper's beside it, what ours is worth."""
+    """One cell of a table: our number of each seed, if it was run, and the paper's beside it."""
 
-    row: str
-    column: str
-    values: tuple[float, ...]
+    row: Place
+    column: Place
+    values: tuple[float, ...]  # empty: not run here, the paper's number stands alone
     seeds: tuple[int, ...] = ()  # of the values; needed where cells are compared seed by seed
     published: float | None = None
     kind: str = ""  # "bound" or "estimate" where the number is an f̂
     comparable: bool = True  # whether the paper's number was measured in the same setting
     interval: tuple[float, float] | None = None  # 95 %, over the images it was tested on
+    printed: tuple[Place, Place] | None = None  # row and column in the paper, where not the same
 
     @property
     def mean(self) -> float:
-        """Our number: the mean over seeds."""
-        return fmean(self.values)
+        """Our number: the mean over seeds; NaN where nothing was run."""
+        return fmean(self.values) if self.values else math.nan
 
     @property
     def spread(self) -> float:
@@ -101,44 +116,75 @@ class Comparison:
     @property
     def difference(self) -> float | None:
         """Ours less the paper's; None where there is none, or where it is of another setting."""
-        if self.published is None or not self.comparable:
+        if self.published is None or not self.comparable or not self.values:
             return None
         return self.mean - self.published
 
 
 @dataclass(frozen=True, kw_only=True)
-class Experiment:
+class Experiment(Generic[Task]):
     """One figure, table or study.
 
     Args:
         name: as the paper numbers it (`tab5`), or a study's name.
+        kind: what it is; figures and tables are the paper's.
+        number: of the figure or table.
         title: one line for `eqco reproduce --list`.
-        profiles: profile -> the recipes of its runs. Each is run once per seed.
+        profiles: profile -> the tasks of its runs. Each is run once per seed.
         seeds: profile -> the seeds run unless others are asked for.
         size: how many units of progress one run reports.
-        run: does one run: recipe, seed, and where it happens.
-        compare: the table, from records of one profile.
-        conclude: further tables that follow from the first, by title.
-        further: tables of other quantities, from the records, by title.
+        run: does one run: task, seed, and where it happens.
+        compare: the table, from records of one profile; from none: what the paper publishes.
+        conclude: tables that follow from the first, by title.
+        further: tables of other quantities, by title.
+        training: the training that a task needs, if it needs one.
+        store: folder of its records below the results; its own name unless it shares them.
     """
 
     name: str
+    kind: Literal["figure", "table", "study", "example"] = "study"
+    number: int = 0
     title: str
-    profiles: Mapping[str, Sequence[Recipe]]
+    profiles: Mapping[str, Sequence[Task]]
     seeds: Mapping[str, tuple[int, ...]]
-    size: Callable[[Recipe], int]
-    run: Callable[[Recipe, int, Site], Outcome]
+    size: Callable[[Task], int]
+    run: Callable[[Task, int, RunContext], RunResult]
     compare: Callable[[Sequence[Record]], list[Comparison]]
-    conclude: Callable[[Sequence[Comparison]], Mapping[str, list[Comparison]]] = lambda cells: {}
-    further: Callable[[Sequence[Record]], Mapping[str, list[Comparison]]] = lambda records: {}
+    conclude: Callable[[Sequence[Record]], Tables] = lambda records: {}
+    further: Callable[[Sequence[Record]], Tables] = lambda records: {}
+    training: Callable[[Task], "TrainingTask | None"] = lambda task: None
+    store: str = ""
 
-    def recipes(self, profile: str) -> Sequence[Recipe]:
-        """The recipes of one profile."""
+    @property
+    def label(self) -> str:
+        """Table 5, or the name of a study."""
+        if self.kind in ("figure", "table"):
+            return f"{self.kind.capitalize()} {self.number}"
+        return self.name
+
+    @property
+    def heading(self) -> str:
+        """What it is, in one line."""
+        kinds = {"study": "Study: ", "example": ""}
+        return f"{kinds.get(self.kind, f'{self.label}: ')}{self.title}"
+
+    @property
+    def folder(self) -> str:
+        """Where its records are, below the results."""
+        return self.store or self.name
+
+    def recipes(self, profile: str) -> Sequence[Task]:
+        """The tasks of one profile."""
         if profile not in self.profiles:
             raise InputError(
                 f"{self.name} has no profile {profile!r}. There are: {', '.join(self.profiles)}."
             )
         return self.profiles[profile]
+
+
+def plain(task: Any) -> Recipe:
+    """A task as a record holds it."""
+    return task if isinstance(task, dict) else dict(task.to_dict())
 
 
 def seed_by_seed(cells: Sequence[Comparison]) -> dict[int, tuple[float, ...]]:
@@ -154,18 +200,14 @@ def seed_by_seed(cells: Sequence[Comparison]) -> dict[int, tuple[float, ...]]:
     return {seed: tuple(values[seed] for values in found) for seed in shared}
 
 
-def recorded(experiment: Experiment, profile: str, results: Path) -> list[Record]:
-    """The records of the recipes that a profile has now; those of abandoned ones are left out."""
-    recipes = experiment.recipes(profile)
-    return [
-        record
-        for record in read_records(results, experiment.name, profile)
-        if record.recipe in recipes
-    ]
+def recorded(experiment: Experiment[Any], profile: str, results: Path) -> list[Record]:
+    """The records of the tasks that a profile has now; others in the folder are left out."""
+    wanted = {recipe_hash(plain(task)) for task in experiment.recipes(profile)}
+    return read_records(results, experiment.folder, profile, wanted)
 
 
 def command_for(
-    experiment: Experiment,
+    experiment: Experiment[Any],
     profile: str,
     folders: Mapping[str, Path] | None = None,
     options: Mapping[str, Any] | None = None,
@@ -178,7 +220,7 @@ def command_for(
         folders: data set -> its folder, as far as known; those that the profile needs are named.
         options: further flags and their values.
     """
-    recipes = experiment.recipes(profile)
+    recipes = [plain(task) for task in experiment.recipes(profile)]
     needs = {recipe.get("data") for recipe in recipes}
     needs |= {recipe["pretraining"]["data"] for recipe in recipes if "pretraining" in recipe}
     words = ["eqco", "reproduce", experiment.name, "--profile", profile]
@@ -197,48 +239,48 @@ def processor_seconds() -> float:
 
 
 def missing_runs(
-    experiment: Experiment, profile: str, seeds: Sequence[int], results: Path
-) -> list[tuple[Recipe, int]]:
+    experiment: Experiment[Task], profile: str, seeds: Sequence[int], results: Path
+) -> list[tuple[Task, int]]:
     """The runs that have no record yet, seed by seed."""
     return [
-        (recipe, seed)
+        (task, seed)
         for seed in seeds
-        for recipe in experiment.recipes(profile)
-        if find_record(results, experiment.name, profile, recipe, seed) is None
+        for task in experiment.recipes(profile)
+        if find_record(results, experiment.folder, profile, plain(task), seed) is None
     ]
 
 
 def reproduce(
-    experiment: Experiment,
+    experiment: Experiment[Any],
     profile: str,
     seeds: Sequence[int],
     results: Path,
-    site: Site | None = None,
+    context: RunContext | None = None,
 ) -> list[Record]:
     """Do the runs that have no record yet, and return the records of all.
 
-    Each record is written as soon as its run is done: stopped half-way, it goes on from there.
+    Each record is written as soon as its run is done: stopped half-way, it resumes from there.
     """
     if not seeds:
         raise InputError("no seeds given; name at least one.")
-    for recipe, seed in missing_runs(experiment, profile, seeds, results):
+    for task, seed in missing_runs(experiment, profile, seeds, results):
         start, start_cpu = time.perf_counter(), processor_seconds()
-        outcome = experiment.run(recipe, seed, site or Site())
+        result = experiment.run(task, seed, context or RunContext())
         Record(
-            experiment=experiment.name,
+            experiment=experiment.folder,
             profile=profile,
-            recipe=recipe,
+            recipe=plain(task),
             seed=seed,
-            metrics=outcome.metrics,
-            curves=outcome.curves,
+            metrics=result.metrics,
+            curves=result.curves,
             code=code_version(),
             hardware=hardware(),
-            seconds=round(outcome.earlier[0] + time.perf_counter() - start, 2),
-            cpu_seconds=round(outcome.earlier[1] + processor_seconds() - start_cpu, 2),
+            seconds=round(result.earlier[0] + time.perf_counter() - start, 2),
+            cpu_seconds=round(result.earlier[1] + processor_seconds() - start_cpu, 2),
         ).write(results)
     found = (
-        find_record(results, experiment.name, profile, recipe, seed)
+        find_record(results, experiment.folder, profile, plain(task), seed)
         for seed in seeds
-        for recipe in experiment.recipes(profile)
+        for task in experiment.recipes(profile)
     )
     return [record for record in found if record is not None]

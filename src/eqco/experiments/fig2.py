@@ -15,10 +15,12 @@ import torch
 
 from eqco.assembly import build_components
 from eqco.contrast import Contrast, Negatives, sampled_negatives
-from eqco.experiments.experiment import Comparison, Experiment, Outcome, Recipe, Site
-from eqco.experiments.grid import by_run
-from eqco.experiments.scales import DESK, EMBEDDED, PAPER, SMOKE, Scale, moco
+from eqco.experiments.coordinates import Coordinates, Loss
+from eqco.experiments.experiment import Comparison, Experiment, RunContext, RunResult
+from eqco.experiments.grid import SEEDS, by_run
+from eqco.experiments.tasks import GradientTask, moco
 from eqco.experiments.training_runs import TrainedRun, train_once, training_steps
+from eqco.recipes.profiles import DESK, EMBEDDED, PAPER, SMOKE, Scale
 from eqco.runtime.checkpoints import read_checkpoint
 from eqco.runtime.errors import InputError
 from eqco.runtime.records import Record
@@ -26,7 +28,7 @@ from eqco.training.diagnostics import diagnose
 
 __all__ = ["FIG2"]
 
-LOSSES = {"infonce": "InfoNCE", "eqco": "EqCo"}
+LOSSES: tuple[Loss, ...] = ("infonce", "eqco")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,21 +39,26 @@ class Norms:
     deviation: float
 
 
-def look(recipe: Recipe, seed: int, site: Site) -> Outcome:
+def measure_gradients(task: GradientTask, seed: int, context: RunContext) -> RunResult:
     """Train the baseline, or find it trained, and look at its kept moments."""
-    run = train_once(recipe, seed, site)
+    run = train_once(task.training, seed, context)
     metrics: dict[str, float] = {}
-    curves: dict[str, Any] = {"trained_by": run.code}
     for checkpoint in kept_moments(run):
         state = read_checkpoint(checkpoint)
-        share = state["step"] / run.steps
-        found = norms_at(state, run, recipe, site)
-        for (loss, count), norms in found.items():
-            metrics[f"{share:g} {loss} K={count} mean"] = norms.mean
-            metrics[f"{share:g} {loss} K={count} deviation"] = norms.deviation
-            rows = curves.setdefault(f"{share:g} {loss}", [])
-            rows.append([count, norms.mean, norms.deviation])
-    return Outcome(metrics=metrics, curves=curves, earlier=run.earlier)
+        for (loss, count), norms in norms_at(state, run, task, context).items():
+            for quantity in ("mean", "deviation"):
+                key = metric_name(state["step"] / run.steps, loss, count, quantity)
+                metrics[key] = getattr(norms, quantity)
+    return RunResult(metrics=metrics, curves={"trained_by": run.code}, earlier=run.earlier)
+
+
+def metric_name(share: float, loss: str, count: int, quantity: str) -> str:
+    """The name of a measurement within a record.
+
+    >>> metric_name(0.25, "eqco", 16, "mean")
+    '0.25 eqco K=16 mean'
+    """
+    return f"{share:g} {loss} K={count} {quantity}"
 
 
 def kept_moments(run: TrainedRun) -> list[Path]:
@@ -68,21 +75,21 @@ def kept_moments(run: TrainedRun) -> list[Path]:
 
 
 def norms_at(
-    state: Mapping[str, Any], run: TrainedRun, recipe: Recipe, site: Site
-) -> dict[tuple[str, int], Norms]:
+    state: Mapping[str, Any], run: TrainedRun, task: GradientTask, context: RunContext
+) -> dict[tuple[Loss, int], Norms]:
     """Norms by loss and K at one moment; queries of several batches, K keys drawn for each."""
-    components = build_components(run.training, run.source, device=site.device)
+    components = build_components(run.training, run.source, device=context.device)
     components.method.load_state_dict(state["method"])
     method = components.method.train()
-    seen: dict[tuple[str, int], list[Norms]] = {}
-    for number in range(recipe["batches"]):
+    seen: dict[tuple[Loss, int], list[Norms]] = {}
+    for number in range(task.batches):
         step = int(state["step"]) + number
         with torch.no_grad():
             (batch,) = components.loader.micro_batches(step)
             (contrast,) = method(batch, step).contrasts
-        for count in recipe["counts"]:
+        for count in task.counts:
             drawn = drawn_from(contrast, count, run.training.training.seed, step)
-            for loss, alpha in (("infonce", None), ("eqco", recipe["alpha"])):
+            for loss, alpha in zip(LOSSES, (None, task.alpha), strict=True):
                 diagnostics = diagnose(
                     [drawn], temperature=components.objective.temperature, alpha=alpha
                 )
@@ -118,47 +125,63 @@ def pooled(several: Sequence[Norms]) -> Norms:
 
 
 def table(records: Sequence[Record], quantity: str) -> list[Comparison]:
-    """One line for each moment and loss, one column for each K."""
+    """One row for each moment and loss, one column for each K."""
+    if not records:  # the paper has the curves alone
+        return []
     (several,) = by_run(records).values()
-    recipe = records[0].recipe
-    shares = sorted({name.split()[0] for name in records[0].metrics}, key=float)
-    epochs = recipe["training"]["training"]["epochs"]
+    epochs = records[0].recipe["training"]["training"]["epochs"]
     return [
         Comparison(
-            row=f"{title}, after {float(share) * epochs:g} epochs",
-            column=f"K={count}",
+            row=Coordinates(loss=loss, after_epochs=share * epochs),
+            column=Coordinates(num_negatives=count),
             values=tuple(
-                record.metrics[f"{share} {loss} K={count} {quantity}"]
+                record.metrics[metric_name(share, loss, count, quantity)]
                 for record in several.values()
             ),
             seeds=tuple(several),
         )
-        for share in shares
-        for loss, title in LOSSES.items()
-        for count in recipe["counts"]
+        for share in shares(records[0])
+        for loss in LOSSES
+        for count in records[0].recipe["counts"]
     ]
 
 
-def looks(scale: Scale, counts: list[int], batches: int) -> list[Recipe]:
+def shares(record: Record) -> list[float]:
+    """The parts of the training after which its moments were kept."""
+    settings = record.recipe["training"]["training"]
+    kept = settings["epochs"] // settings["keep_every"]
+    return [(place + 1) * settings["keep_every"] / settings["epochs"] for place in range(kept)]
+
+
+def task(scale: Scale, counts: tuple[int, ...], batches: int) -> list[GradientTask]:
     """One plain training, and what to look at in it."""
-    recipe = moco("mocov2", scale, count=scale.memory, alpha=None)
-    recipe = {name: recipe[name] for name in ("data", "framework", "training")}
-    extra = {"counts": [*counts, scale.memory], "alpha": scale.memory, "batches": batches}
-    return [{**recipe, **extra}]
+    return [
+        GradientTask(
+            training=moco("mocov2", scale, count=scale.memory, alpha=None),
+            counts=(*counts, scale.memory),
+            alpha=scale.memory,
+            batches=batches,
+        )
+    ]
 
 
 FIG2 = Experiment(
     name="fig2",
-    title="Figure 2: gradient norm under different K at four moments of one training",
+    kind="figure",
+    number=2,
+    title="Gradient norm under different K at four moments of one training",
     profiles={
-        "smoke": looks(SMOKE, [4, 64], 1),
-        "desk": looks(DESK, [4, 16, 64, 256, 1024], 4),
-        "embedded": looks(EMBEDDED, [4, 16, 64], 4),
-        "paper": looks(PAPER, [4, 16, 64, 256, 1024, 4096, 16384], 4),
+        "smoke": task(SMOKE, (4, 64), 1),
+        "desk": task(DESK, (4, 16, 64, 256, 1024), 4),
+        "embedded": task(EMBEDDED, (4, 16, 64), 4),
+        "paper": task(PAPER, (4, 16, 64, 256, 1024, 4096, 16384), 4),
     },
-    seeds={"smoke": (0,), "desk": (0, 1), "embedded": (0, 1, 2), "paper": (0,)},
-    size=training_steps,
-    run=look,
+    seeds=SEEDS,
+    size=lambda task: training_steps(task.training),
+    run=measure_gradients,
     compare=lambda records: table(records, "mean"),
-    further=lambda records: {"Deviation σ of ‖dL/dq‖ over queries": table(records, "deviation")},
+    further=lambda records: (
+        {"Deviation σ of ‖dL/dq‖ over queries": table(records, "deviation")} if records else {}
+    ),
+    training=lambda task: task.training,
 )

@@ -1,20 +1,32 @@
 """Experiments that are a table of trainings: which run fills which cell, and what it found."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import Any
+from typing import Any, Literal
 
 from eqco.experiments.accuracy import accuracies
-from eqco.experiments.experiment import Comparison, Experiment, Outcome, Recipe, Site
+from eqco.experiments.coordinates import Coordinates, Place
+from eqco.experiments.experiment import Comparison, Experiment, RunContext, RunResult
+from eqco.experiments.tasks import TrainingTask
 from eqco.experiments.training_runs import train_once, training_steps
-from eqco.runtime.records import Record, recipe_hash
+from eqco.runtime.records import TRAININGS, Record, recipe_hash
 
-__all__ = ["Cell", "Grid", "differences", "grid_experiment", "pretrain_and_ask"]
+__all__ = [
+    "GAINED",
+    "TITLES",
+    "Cell",
+    "Named",
+    "differences",
+    "filled",
+    "grid_experiment",
+    "pretrain_and_evaluate",
+]
 
 POINTS = 100  # of each curve in a record
-CURVES = ("loss", "information", "gradient_norm_mean", "accuracy", "embedding_rank")
+CURVES = ("loss", "information", "gradient_norm_mean")
 REFERENCES = {"pixels": "raw pixels", "random": "random weights"}
+SEEDS = {"smoke": (0,), "desk": (0, 1), "embedded": (0, 1, 2), "paper": (0,)}
 TITLES = {
     "probe": "Linear probe, %",
     "linear": "Top-1 by the linear protocol, %",
@@ -24,41 +36,64 @@ TITLES = {
 }
 
 
+# where the cell stands that another is compared with, among all that there are
+Baseline = Callable[[Coordinates, Collection[Coordinates]], Coordinates]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One cell of a table: the run that fills it, and the paper's number, if there is one."""
+    """One cell: where it stands, the training that fills it, if any, and the paper's number.
 
-    row: str
-    column: str
-    recipe: Recipe
+    `printed` is where the number stands in the paper, if elsewhere: shown until ours is there.
+    """
+
+    at: Coordinates
+    task: TrainingTask | None
     published: float | None = None
+    printed: Coordinates | None = None
 
 
-Grid = Sequence[Cell]
+@dataclass(frozen=True, kw_only=True)
+class Named:
+    """A number that the text names: of a training, or of one less another, seed by seed."""
+
+    row: Place
+    published: float
+    task: TrainingTask | None = None
+    less: TrainingTask | None = None
 
 
-def pretrain_and_ask(recipe: Recipe, seed: int, site: Site) -> Outcome:
+def under_infonce(at: Coordinates, places: Collection[Coordinates]) -> Coordinates:
+    """The same cell without EqCo."""
+    return replace(at, loss="infonce", alpha=None)
+
+
+GAINED = {"Gained over InfoNCE, points of accuracy, seed by seed": under_infonce}
+
+
+def pretrain_and_evaluate(task: TrainingTask, seed: int, context: RunContext) -> RunResult:
     """Train, or find the training done, and measure accuracies, f̂ and gradient norm."""
-    run = train_once(recipe, seed, site)
-    curves = training_curves(run.directory.read_metrics())
-    found = accuracies(run, recipe, site)
-    found |= {
-        "information": last_tenth(curves["information"]),
-        "gradient_norm": last_tenth(curves["gradient_norm_mean"]),
-    }
-    return Outcome(metrics=found, curves={**curves, "trained_by": run.code}, earlier=run.earlier)
-
-
-def training_curves(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Loss, f̂, gradient norm and the like against the step, at most a hundred points each."""
-    looked = [line for line in lines if "information" in line]
-    curves: dict[str, Any] = {
+    run = train_once(task, seed, context)
+    lines = run.directory.read_metrics()
+    curves = {
         name: thinned([(line["step"], line[name]) for line in lines if name in line])
         for name in CURVES
     }
-    curves["information_kind"] = looked[-1]["information_kind"] if looked else None
-    curves["num_negatives"] = looked[-1]["num_negatives"] if looked else None
-    return curves
+    last: Mapping[str, Any] = next((e for e in reversed(lines) if "information" in e), {})
+    return RunResult(
+        metrics={
+            **accuracies(run, task, context),
+            "information": last_tenth(curves["information"]),
+            "gradient_norm": last_tenth(curves["gradient_norm_mean"]),
+        },
+        curves={
+            **{name: rounded(points) for name, points in curves.items()},
+            "information_kind": last.get("information_kind"),
+            "num_negatives": last.get("num_negatives"),
+            "trained_by": run.code,
+        },
+        earlier=run.earlier,
+    )
 
 
 def thinned(points: Sequence[tuple[int, float]], most: int = POINTS) -> list[tuple[int, float]]:
@@ -72,6 +107,15 @@ def thinned(points: Sequence[tuple[int, float]], most: int = POINTS) -> list[tup
     return [(part[-1][0], fmean(value for _, value in part)) for part in stretches]
 
 
+def rounded(points: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
+    """Five digits of each value: more than any plot shows.
+
+    >>> rounded([(1, 0.123456789)])
+    [(1, 0.12346)]
+    """
+    return [(step, float(f"{value:.5g}")) for step, value in points]
+
+
 def last_tenth(curve: Sequence[tuple[int, float]]) -> float:
     """The mean over the last tenth of a training."""
     end = curve[-1][0]
@@ -79,65 +123,83 @@ def last_tenth(curve: Sequence[tuple[int, float]]) -> float:
 
 
 def grid_experiment(
-    name: str,
-    title: str,
-    grids: Mapping[str, Grid],
     *,
-    seeds: Mapping[str, tuple[int, ...]],
+    title: str,
+    cells: Mapping[str, Sequence[Cell]],
+    axis: str = "",
+    kind: Literal["figure", "table", "study"] = "study",
+    number: int = 0,
+    name: str = "",
     main: str = "accuracy",
     quantities: Sequence[str] = ("knn",),
-    baseline: Callable[[Cell], bool] | None = None,
-) -> Experiment:
+    baselines: Mapping[str, Baseline] | None = None,
+    named: Mapping[str, Mapping[str, Sequence[Named]]] | None = None,
+) -> Experiment[TrainingTask]:
     """An experiment that is a table of trainings.
 
     Args:
-        name: of the figure or table.
         title: one line.
-        grids: profile -> its cells; cells may share runs.
-        seeds: profile -> seeds.
+        cells: profile -> its cells; cells may share trainings.
+        axis: the coordinate that the columns count; the others name the rows.
+        kind, number: which figure or table it is.
+        name: of a study.
         main: what the first table shows; accuracy: by the profile's protocol.
         quantities: shown in further tables.
-        baseline: which rows the others of a column are compared with, seed by seed.
+        baselines: title -> where the cell stands that another is compared with, seed by seed.
+        named: profile -> tables of what the paper's text says, by title.
     """
 
     def compare(records: Sequence[Record]) -> list[Comparison]:
-        return filled(grids[records[0].profile], records, named(main, records[0].recipe))
+        return filled(cells[profile_of(records)], records, main, axis)
+
+    def conclude(records: Sequence[Record]) -> dict[str, list[Comparison]]:
+        here = cells[profile_of(records)]
+        tables = {
+            heading: differences(here, records, baseline, axis)
+            for heading, baseline in (baselines or {}).items()
+        }
+        for heading, rows in (named or {}).get(profile_of(records), {}).items():
+            tables[heading] = [named_cell(row, records) for row in rows]
+        return {heading: table for heading, table in tables.items() if table}
 
     def further(records: Sequence[Record]) -> dict[str, list[Comparison]]:
-        grid = grids[records[0].profile]
-        tables = {}
-        if baseline is not None:
-            gained = differences(grid, records, baseline)
-            if gained:
-                plain = {cell.row for cell in grid if baseline(cell)}
-                name = plain.pop() if len(plain) == 1 else "InfoNCE"
-                tables[f"Gained over {name}, points of accuracy, seed by seed"] = gained
-        for quantity in quantities:
-            chosen = named(quantity, records[0].recipe)
-            tables[TITLES[chosen]] = filled(grid, records, chosen)
+        here = cells[profile_of(records)]
+        metrics = [metric_of(here) if each == "accuracy" else each for each in quantities]
+        tables = {TITLES[metric]: filled(here, records, metric, axis) for metric in metrics}
         tables["What training must beat"] = references(records)
-        return {title: cells for title, cells in tables.items() if cells}
+        return {heading: table for heading, table in tables.items() if table}
 
     return Experiment(
-        name=name,
+        name=name or f"{kind[:3]}{number}",
+        kind=kind,
+        number=number,
         title=title,
-        profiles={profile: distinct(grid) for profile, grid in grids.items()},
-        seeds=seeds,
+        profiles={profile: distinct(grid) for profile, grid in cells.items()},
+        seeds=SEEDS,
         size=training_steps,
-        run=pretrain_and_ask,
+        run=pretrain_and_evaluate,
         compare=compare,
+        conclude=conclude,
         further=further,
+        training=lambda task: task,
+        store=TRAININGS,
     )
 
 
-def named(quantity: str, recipe: Recipe) -> str:
-    """A quantity as records call it: accuracy is by the protocol of the profile."""
-    return str(recipe["accuracy"]) if quantity == "accuracy" else quantity
+def profile_of(records: Sequence[Record]) -> str:
+    """The profile of the records; of none: the paper's own."""
+    return records[0].profile if records else "paper"
 
 
-def distinct(grid: Grid) -> list[Recipe]:
-    """The runs of a table, each once, in the order of the cells."""
-    return list({recipe_hash(cell.recipe): cell.recipe for cell in grid}.values())
+def metric_of(cells: Sequence[Cell]) -> str:
+    """The accuracy of a profile by its name among the metrics."""
+    return next(cell.task.metric for cell in cells if cell.task is not None)
+
+
+def distinct(cells: Sequence[Cell]) -> list[TrainingTask]:
+    """The trainings of a table, each once, in the order of the cells."""
+    tasks = [cell.task for cell in cells if cell.task is not None]
+    return list({recipe_hash(task.to_dict()): task for task in tasks}.values())
 
 
 def by_run(records: Sequence[Record]) -> dict[str, dict[int, Record]]:
@@ -148,66 +210,103 @@ def by_run(records: Sequence[Record]) -> dict[str, dict[int, Record]]:
     return found
 
 
-def in_unit(record: Record, quantity: str) -> float:
-    """A metric as it is shown: accuracies in percent."""
-    value = record.metrics[quantity]
-    return value if quantity in ("information", "gradient_norm") else 100 * value
+def values_of(
+    task: TrainingTask | None, records: Sequence[Record], metric: str
+) -> dict[int, float]:
+    """A metric of a training by seed, accuracies in percent; none where it was not run."""
+    if task is None:
+        return {}
+    unit = 1 if metric in ("information", "gradient_norm") else 100
+    runs = by_run(records).get(recipe_hash(task.to_dict()), {})
+    return {seed: unit * record.metrics[metric] for seed, record in runs.items()}
 
 
-def filled(grid: Grid, records: Sequence[Record], quantity: str) -> list[Comparison]:
-    """One quantity in the cells whose runs were done; other records are left out."""
-    found = by_run(records)
-    accuracy = quantity in ("probe", "linear")
-    return [
-        Comparison(
-            row=cell.row,
-            column=cell.column,
-            values=tuple(in_unit(record, quantity) for record in runs.values()),
-            seeds=tuple(runs),
-            published=cell.published if accuracy else None,
-            comparable=quantity == "linear",
-            kind=kind_of(runs) if quantity == "information" else "",
+def filled(
+    cells: Sequence[Cell], records: Sequence[Record], quantity: str, axis: str
+) -> list[Comparison]:
+    """One quantity in the cells that were run, and what the paper has in the others."""
+    metric = metric_of(cells) if quantity == "accuracy" else quantity
+    accuracy = metric in ("probe", "linear")
+    kinds = {key: next(iter(runs.values())).curves for key, runs in by_run(records).items()}
+    table = []
+    for cell in cells:
+        values = values_of(cell.task, records, metric)
+        published = cell.published if accuracy else None
+        if not values and published is None:
+            continue
+        at = cell.at if values else cell.printed or cell.at
+        row, column = split(at, axis, metric)
+        table.append(
+            Comparison(
+                row=row,
+                column=column,
+                values=tuple(values.values()),
+                seeds=tuple(values),
+                published=published,
+                comparable=metric == "linear",
+                printed=split(cell.printed, axis, metric) if cell.printed else None,
+                kind=str(kinds[recipe_hash(cell.task.to_dict())]["information_kind"])
+                if cell.task is not None and metric == "information"
+                else "",
+            )
         )
-        for cell in grid
-        if (runs := found.get(recipe_hash(cell.recipe)))
-    ]
+    return table
 
 
-def kind_of(runs: Mapping[int, Record]) -> str:
-    """Whether the f̂ of a run is a bound or an estimate."""
-    return str(next(iter(runs.values())).curves["information_kind"])
+def split(at: Coordinates, axis: str, metric: str) -> tuple[Coordinates, Place]:
+    """Row and column of a cell; without an axis there is one column, of the metric."""
+    if not axis:
+        return at, TITLES[metric]
+    return at.without(axis), at.only(axis)
 
 
 def differences(
-    grid: Grid, records: Sequence[Record], baseline: Callable[[Cell], bool]
+    cells: Sequence[Cell],
+    records: Sequence[Record],
+    baseline: Baseline,
+    axis: str,
 ) -> list[Comparison]:
-    """Each row less the baseline before it, in the same column and for the same seed."""
-    found = by_run(records)
-    quantity = records[0].recipe["accuracy"]
-    base: dict[str, Cell] = {}
-    cells = []
-    for cell in grid:
-        if baseline(cell):
-            base[cell.column] = cell
-            continue
-        if cell.column not in base or cell.recipe == base[cell.column].recipe:
-            continue
-        ours = found.get(recipe_hash(cell.recipe), {})
-        theirs = found.get(recipe_hash(base[cell.column].recipe), {})
-        shared = tuple(seed for seed in ours if seed in theirs)
-        if shared:
-            cells.append(
+    """Each cell less the one that `baseline` names for it, for the seeds that both have."""
+    metric = metric_of(cells)
+    tasks = {cell.at: cell.task for cell in cells}
+    table = []
+    for cell in cells:
+        base = tasks.get(baseline(cell.at, tasks))
+        values = less(cell.task, base, records, metric) if cell.task != base else {}
+        if values:
+            row, column = split(cell.at, axis, metric)
+            table.append(
                 Comparison(
-                    row=cell.row,
-                    column=cell.column,
-                    values=tuple(
-                        in_unit(ours[seed], quantity) - in_unit(theirs[seed], quantity)
-                        for seed in shared
-                    ),
-                    seeds=shared,
+                    row=row, column=column, values=tuple(values.values()), seeds=tuple(values)
                 )
             )
-    return cells
+    return table
+
+
+def less(
+    task: TrainingTask | None, base: TrainingTask | None, records: Sequence[Record], metric: str
+) -> dict[int, float]:
+    """One training less another by seed, for the seeds that both have."""
+    ours, theirs = (values_of(each, records, metric) for each in (task, base))
+    return {seed: value - theirs[seed] for seed, value in ours.items() if seed in theirs}
+
+
+def named_cell(named: Named, records: Sequence[Record]) -> Comparison:
+    """What the text names, beside ours where it was run."""
+    metric = named.task.metric if named.task is not None else "linear"
+    values = (
+        values_of(named.task, records, metric)
+        if named.less is None
+        else less(named.task, named.less, records, metric)
+    )
+    return Comparison(
+        row=named.row,
+        column="named in the text",
+        values=tuple(values.values()),
+        seeds=tuple(values),
+        published=named.published,
+        comparable=metric == "linear",
+    )
 
 
 def references(records: Sequence[Record]) -> list[Comparison]:
@@ -216,10 +315,10 @@ def references(records: Sequence[Record]) -> list[Comparison]:
     return [
         Comparison(
             row=title,
-            column=TITLES[quantity],
-            values=tuple(100 * record.metrics[f"{name}_{quantity}"] for record in seeds.values()),
+            column=TITLES[metric],
+            values=tuple(100 * record.metrics[f"{name}_{metric}"] for record in seeds.values()),
         )
         for name, title in REFERENCES.items()
-        for quantity in ("probe", "knn")
-        if all(f"{name}_{quantity}" in record.metrics for record in seeds.values())
+        for metric in ("probe", "knn")
+        if seeds and all(f"{name}_{metric}" in record.metrics for record in seeds.values())
     ]

@@ -13,7 +13,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from eqco.experiments.experiment import Advance, Comparison, Experiment, Outcome, Recipe
+from eqco.experiments.experiment import Advance, Comparison, Experiment, Recipe, RunResult
 from eqco.mutual_information import random_source
 from eqco.runtime.records import Record
 from eqco.theory import (
@@ -35,7 +35,7 @@ LARGEST_SCALE = 32.0  # where the search for the best multiple ends
 CRITICS = {"excess": "true ratio", "best": "best multiple"}  # curve -> the critic it is of
 
 
-def run(recipe: Recipe, seed: int, advance: Advance) -> Outcome:
+def run(recipe: Recipe, seed: int, advance: Advance) -> RunResult:
     """f̂ − truth for every K and α ≥ K, of the true ratio and of its best multiple.
 
     Smaller K use the first of the negatives drawn for the largest, so that K alone differs.
@@ -69,7 +69,7 @@ def run(recipe: Recipe, seed: int, advance: Advance) -> Outcome:
                 metrics[f"alpha at the truth, {words}, K={count}"] = reached
     no_noise = torch.zeros(len(positive), 1, dtype=torch.float64)  # the mean ratio is 1: K → ∞
     limit = [excess_at(alpha, positive, no_noise, truth) for alpha in alphas]
-    return Outcome(metrics=metrics, curves={**curves, "limit": limit})
+    return RunResult(metrics=metrics, curves={**curves, "limit": limit})
 
 
 def log_ratios(recipe: Recipe, seed: int) -> tuple[Tensor, Tensor]:

@@ -4,63 +4,52 @@ SiMo with 4 negatives and with all of its batch, with and without EqCo, in train
 and three times the usual length, each with the learning rate falling to zero at its own end.
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Collection
 
-from eqco.experiments.experiment import Comparison, Experiment
-from eqco.experiments.grid import Cell, Grid, differences, grid_experiment
-from eqco.experiments.scales import DESK, EMBEDDED, PAPER, SMOKE, Scale, simo
-from eqco.runtime.records import Record
+from eqco.experiments.coordinates import Coordinates
+from eqco.experiments.grid import Cell, grid_experiment
+from eqco.experiments.tasks import simo
+from eqco.recipes.profiles import DESK, EMBEDDED, PAPER, SMOKE, Scale
 
-__all__ = ["STUDY_LENGTH"]
+__all__ = ["FEW", "STUDY_LENGTH"]
 
 FEW = 4
 
 
-def grid(scale: Scale, lengths: list[int], alpha: float) -> Grid:
+def cells(scale: Scale, lengths: list[int], alpha: float) -> list[Cell]:
     """Rows: loss and K, all negatives before few; columns: epochs."""
-    cells = []
-    for imitated in (None, alpha):
-        loss = "InfoNCE" if imitated is None else f"EqCo, α={alpha:g}"
-        for count in (None, FEW):
-            met = scale.num_queries - 1 if count is None else count
-            for epochs in lengths:
-                cells.append(
-                    Cell(
-                        row=f"{loss}, K={met}",
-                        column=f"{scale.shortened(epochs)} epochs",
-                        recipe=simo(scale, count=count, alpha=imitated, epochs=epochs),
-                    )
-                )
-    return cells
+    return [
+        Cell(
+            at=Coordinates(
+                loss="eqco" if imitated else "infonce",
+                alpha=imitated,
+                num_negatives=count or scale.num_queries - 1,
+                epochs=scale.shortened(epochs),
+            ),
+            task=simo(scale, count=count, alpha=imitated, epochs=epochs),
+        )
+        for imitated in (None, alpha)
+        for count in (None, FEW)
+        for epochs in lengths
+    ]
 
 
-GRIDS = {
-    "smoke": grid(SMOKE, [200, 400], 4096),
-    "desk": grid(DESK, [67, 200, 600], 4096),
-    "embedded": grid(EMBEDDED, [67, 200, 600], 4096),
-    "paper": grid(PAPER, [100, 200, 800], 65536),
-}
+def with_all(at: Coordinates, places: Collection[Coordinates]) -> Coordinates:
+    """The cell with all negatives of the batch: the most that a row of its kind has."""
+    alike = [p for p in places if p.without("num_negatives") == at.without("num_negatives")]
+    return max(alike, key=lambda place: place.num_negatives or 0)
 
 
-def with_gap(experiment: Experiment) -> Experiment:
-    """The same, with a table of what few negatives cost."""
-
-    def further(records: Sequence[Record]) -> dict[str, list[Comparison]]:
-        grid = GRIDS[records[0].profile]
-        gap = differences(grid, records, lambda cell: not cell.row.endswith(f"K={FEW}"))
-        title = f"K={FEW} less all negatives, points of accuracy, seed by seed"
-        return {**({title: gap} if gap else {}), **experiment.further(records)}
-
-    return replace(experiment, further=further)
-
-
-STUDY_LENGTH = with_gap(
-    grid_experiment(
-        "study-length",
-        "Study: what few negatives cost, against the length of training",
-        GRIDS,
-        seeds={"smoke": (0,), "desk": (0, 1), "embedded": (0, 1, 2), "paper": (0,)},
-        quantities=("knn", "information"),
-    )
+STUDY_LENGTH = grid_experiment(
+    name="study-length",
+    title="What few negatives cost, against the length of training",
+    axis="epochs",
+    cells={
+        "smoke": cells(SMOKE, [200, 400], 4096),
+        "desk": cells(DESK, [67, 200, 600], 4096),
+        "embedded": cells(EMBEDDED, [67, 200, 600], 4096),
+        "paper": cells(PAPER, [100, 200, 800], 65536),
+    },
+    quantities=("knn", "information"),
+    baselines={f"K={FEW} less all negatives, points of accuracy, seed by seed": with_all},
 )

@@ -5,19 +5,20 @@ trained with three decays, for less than the usual length, for it and for severa
 with the learning rate falling to zero at its own end.
 """
 
-from eqco.experiments.grid import Cell, Grid, grid_experiment
-from eqco.experiments.scales import DESK, EMBEDDED, PAPER, SMOKE, Scale, simo
+from eqco.experiments.coordinates import Coordinates
+from eqco.experiments.grid import Cell, grid_experiment
+from eqco.experiments.tasks import simo
+from eqco.recipes.profiles import DESK, EMBEDDED, PAPER, SMOKE, Scale
 
 __all__ = ["STUDY_MOMENTUM"]
 
 
-def grid(scale: Scale, lengths: list[int], decays: list[float], alpha: float) -> Grid:
+def cells(scale: Scale, lengths: list[int], decays: list[float], alpha: float) -> list[Cell]:
     """Rows: β; columns: epochs."""
     return [
         Cell(
-            row=f"β={decay:g}",
-            column=f"{scale.shortened(epochs)} epochs",
-            recipe=simo(scale, count=None, alpha=alpha, epochs=epochs, ema_decay=decay),
+            at=Coordinates(ema_decay=decay, epochs=scale.shortened(epochs)),
+            task=simo(scale, count=None, alpha=alpha, epochs=epochs, ema_decay=decay),
         )
         for epochs in lengths  # the short ones are done first
         for decay in decays
@@ -25,14 +26,14 @@ def grid(scale: Scale, lengths: list[int], decays: list[float], alpha: float) ->
 
 
 STUDY_MOMENTUM = grid_experiment(
-    "study-momentum",
-    "Study: the momentum of SiMo's key encoder, against the length of training",
-    {
-        "smoke": grid(SMOKE, [200], [0.0, 0.99], 4096),
-        "desk": grid(DESK, [67, 200, 600], [0.0, 0.9, 0.99], 4096),
-        "embedded": grid(EMBEDDED, [67, 200, 600], [0.0, 0.9, 0.99], 4096),
-        "paper": grid(PAPER, [100, 200, 800], [0.0, 0.99, 0.999], 65536),
+    name="study-momentum",
+    title="The momentum of SiMo's key encoder, against the length of training",
+    axis="epochs",
+    cells={
+        "smoke": cells(SMOKE, [200], [0.0, 0.99], 4096),
+        "desk": cells(DESK, [67, 200, 600], [0.0, 0.9, 0.99], 4096),
+        "embedded": cells(EMBEDDED, [67, 200, 600], [0.0, 0.9, 0.99], 4096),
+        "paper": cells(PAPER, [100, 200, 800], [0.0, 0.99, 0.999], 65536),
     },
-    seeds={"smoke": (0,), "desk": (0, 1), "embedded": (0, 1, 2), "paper": (0,)},
     quantities=("knn", "information"),
 )

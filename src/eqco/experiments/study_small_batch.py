@@ -6,43 +6,61 @@ fixed, and the decoupled loss, which is EqCo's limit for α → ∞.
 """
 
 import math
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Literal
 
-from eqco.experiments.grid import Cell, Grid, grid_experiment
-from eqco.experiments.scales import DESK, EMBEDDED, PAPER, SMOKE, Scale, simo
+from eqco.experiments.coordinates import Coordinates, Loss
+from eqco.experiments.grid import Cell, grid_experiment
+from eqco.experiments.tasks import simo
+from eqco.recipes.profiles import DESK, EMBEDDED, PAPER, SMOKE, Scale
 
 __all__ = ["STUDY_SMALL_BATCH"]
 
-ALPHA = 4096.0
-LOSSES = {"InfoNCE": None, f"EqCo, α={ALPHA:g}": ALPHA, "decoupled": math.inf}
+SOURCES: tuple[Literal["batch", "batch and queue"], ...] = ("batch", "batch and queue")
+LOSSES: dict[Loss, float | None] = {"infonce": None, "eqco": 4096.0, "decoupled": math.inf}
 
 
-def grid(scale: Scale, sizes: list[int], epochs: int) -> Grid:
+def cells(scale: Scale, sizes: list[int], epochs: int) -> list[Cell]:
     """Rows: source of negatives and loss; columns: N."""
     largest = scale.num_queries
-    cells = []
-    for source in ("batch", "batch and queue"):
-        for loss, alpha in LOSSES.items():
-            for n in [*sizes, largest]:
+    return [
+        Cell(
+            at=Coordinates(source=source, loss=loss, alpha=alpha, num_queries=n),
+            task=simo(
+                scale,
+                count=None,
+                alpha=alpha,
                 # the largest batch has as many negatives by itself
-                queue = largest - n if source != "batch" else 0
-                recipe = simo(
-                    scale, count=None, alpha=alpha, queue=queue, num_queries=n, epochs=epochs
-                )
-                cells.append(Cell(row=f"{source}: {loss}", column=f"N={n}", recipe=recipe))
-    return cells
+                queue=0 if source == "batch" else largest - n,
+                num_queries=n,
+                epochs=epochs,
+            ),
+        )
+        for source in SOURCES
+        for loss, alpha in LOSSES.items()
+        for n in [*sizes, largest]
+    ]
+
+
+def plain_batch(at: Coordinates, places: Collection[Coordinates]) -> Coordinates:
+    """InfoNCE on the negatives of the batch alone."""
+    return replace(at, source="batch", loss="infonce", alpha=None)
 
 
 STUDY_SMALL_BATCH = grid_experiment(
-    "study-small-batch",
-    "Study: small batches, with and without a short queue, under three losses",
-    {
-        "smoke": grid(SMOKE, [8], 200),
+    name="study-small-batch",
+    title="Small batches, with and without a short queue, under three losses",
+    axis="num_queries",
+    cells={
+        "smoke": cells(SMOKE, [8], 200),
         # a third of the usual length: at N = 16 a step of overhead is a step of computing
-        "desk": grid(DESK, [16, 64], 67),
-        "embedded": grid(EMBEDDED, [16], 200),
-        "paper": grid(PAPER, [16, 64], 100),
+        "desk": cells(DESK, [16, 64], 67),
+        "embedded": cells(EMBEDDED, [16], 200),
+        "paper": cells(PAPER, [16, 64], 100),
     },
-    seeds={"smoke": (0,), "desk": (0, 1), "embedded": (0, 1, 2), "paper": (0,)},
     quantities=("knn", "information", "gradient_norm"),
-    baseline=lambda cell: cell.row == "batch: InfoNCE",
+    baselines={
+        "Gained over InfoNCE on the batch alone, points of accuracy, seed by seed": plain_batch
+    },
 )

@@ -1,59 +1,88 @@
-"""Table 2: SiMo beside MoCo v2 and SimCLR, at 200 and 800 epochs.
+"""Table 2: the paper's table row by row, then what we run beyond it.
 
-The rows of CPC v2, CMC, PIRL, InfoMin and of SimCLR with a batch of 4096 are other papers' numbers:
-they are in `published.py` and have no run here. SimCLR at N = 256 has one, with the number of the
-prose beside it.
+The rows of CPC v2, CMC, PIRL, InfoMin and of SimCLR with its large batch are other papers' numbers
+and have no run here. SimCLR at N = 256 has one, with the number of the text beside it.
 """
 
-from eqco.experiments.grid import Cell, Grid, grid_experiment
+from dataclasses import replace
+
+from eqco.experiments.coordinates import Coordinates, Difference
+from eqco.experiments.grid import Cell, Named, grid_experiment
 from eqco.experiments.published import PUBLISHED
-from eqco.experiments.scales import DESK, EMBEDDED, PAPER, SMOKE, Scale, moco, simclr, simo
+from eqco.experiments.tasks import TrainingTask, moco, simclr, simo
+from eqco.recipes.profiles import DESK, EMBEDDED, PAPER, SCALES, SMOKE, Scale
 
 __all__ = ["TAB2"]
 
+TEXT = PUBLISHED["fig3"].numbers
 
-def grid(scale: Scale, lengths: tuple[int, ...]) -> Grid:
-    """One line for each framework, one column for each length."""
-    numbers, prose = PUBLISHED["tab2"].numbers, PUBLISHED["fig3"].numbers
+
+def cells(scale: Scale, lengths: tuple[int, ...]) -> list[Cell]:
+    """One row for each row of the paper, then SimCLR at our batch."""
+    found = []
+    for (framework, count, alpha, epochs), number in PUBLISHED["tab2"].numbers.items():
+        task = task_of(scale, framework, count, alpha, epochs) if epochs in lengths else None
+        printed = Coordinates(framework=framework, num_negatives=count, alpha=alpha, epochs=epochs)
+        at = Coordinates(
+            framework=framework,
+            num_negatives=scale.memory if count is None else min(count, scale.num_queries - 1),
+            alpha=scale.num_queries if alpha == 256 else alpha,
+            epochs=scale.shortened(epochs),
+        )
+        found.append(Cell(at=at, task=task, published=number, printed=printed))
+    beyond = Coordinates(framework="SimCLR", num_negatives=256, alpha=4096.0, epochs=200)
     n = scale.num_queries
-    cells = []
-    for epochs in lengths:
-        column = f"{scale.shortened(epochs)} epochs"
-        baseline = moco("mocov2", scale, count=scale.memory, alpha=None, epochs=epochs)
-        rows = [(f"MoCo v2, K={scale.memory}", baseline, numbers[("MoCo v2", epochs)])]
-        if epochs == 200:
-            few = simo(scale, count=16, alpha=n)
-            rows += [
-                (
-                    f"SimCLR, K={n}, α=4096",
-                    simclr(scale, count=n, alpha=4096),
-                    prose["SimCLR, K=256, alpha=4096"],
+    found.append(
+        Cell(
+            at=replace(beyond, num_negatives=n, epochs=scale.shortened(200)),
+            task=simclr(scale, count=n, alpha=4096),
+            published=TEXT["SimCLR, K=256, alpha=4096"],
+            printed=beyond,
+        )
+    )
+    return found
+
+
+def task_of(
+    scale: Scale, framework: str, count: int | None, alpha: float | None, epochs: int
+) -> TrainingTask | None:
+    """The training of a row, for the frameworks that have one here."""
+    if framework == "MoCo v2":
+        return moco("mocov2", scale, count=scale.memory, alpha=None, epochs=epochs)
+    if framework != "SiMo":
+        return None
+    if count == 256:  # all negatives of the batch: α = N is InfoNCE
+        return simo(scale, count=None, alpha=None if alpha == 256 else alpha, epochs=epochs)
+    return simo(scale, count=count, alpha=scale.num_queries, epochs=epochs)
+
+
+def named(scale: Scale) -> dict[str, list[Named]]:
+    """The difference that Section 3 names."""
+    epochs = scale.shortened(800)
+    return {
+        "Named in the text, points of accuracy": [
+            Named(
+                row=Difference(
+                    of=Coordinates(framework="SiMo", alpha=65536, epochs=epochs),
+                    less=Coordinates(framework="MoCo v2", epochs=epochs),
                 ),
-                (f"SiMo, K=16, α={n}", few, numbers[("SiMo, K=16, alpha=256", 200)]),
-            ]
-        for alpha in (256, 65536):
-            imitated = n if alpha == 256 else alpha
-            # with all negatives α = N is InfoNCE
-            recipe = simo(
-                scale, count=None, alpha=None if alpha == 256 else imitated, epochs=epochs
+                task=simo(scale, count=None, alpha=65536, epochs=800),
+                less=moco("mocov2", scale, count=scale.memory, alpha=None, epochs=800),
+                published=PUBLISHED["prose"].numbers["SiMo less MoCo v2, 800 epochs (Section 3)"],
             )
-            published = numbers[(f"SiMo, K=256, alpha={alpha}", epochs)]
-            rows.append((f"SiMo, K={n - 1}, α={imitated}", recipe, published))
-        cells += [
-            Cell(row=row, column=column, recipe=recipe, published=published)
-            for row, recipe, published in rows
         ]
-    return cells
+    }
 
 
 TAB2 = grid_experiment(
-    "tab2",
-    "Table 2: SiMo beside MoCo v2 and SimCLR",
-    {
-        "smoke": grid(SMOKE, (200,)),
-        "desk": grid(DESK, (200, 800)),
-        "embedded": grid(EMBEDDED, (200,)),
-        "paper": grid(PAPER, (200, 800)),
+    kind="table",
+    number=2,
+    title="SiMo beside other frameworks",
+    cells={
+        "smoke": cells(SMOKE, (200,)),
+        "desk": cells(DESK, (200, 800)),
+        "embedded": cells(EMBEDDED, (200,)),
+        "paper": cells(PAPER, (200, 800)),
     },
-    seeds={"smoke": (0,), "desk": (0, 1), "embedded": (0, 1, 2), "paper": (0,)},
+    named={profile: named(scale) for profile, scale in SCALES.items()},
 )

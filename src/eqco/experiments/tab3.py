@@ -1,38 +1,56 @@
 """Table 3: SiMo with all negatives of its batch and different α."""
 
-from eqco.experiments.grid import Cell, Grid, grid_experiment
+from eqco.experiments.coordinates import Coordinates, Difference
+from eqco.experiments.grid import Cell, Named, grid_experiment
 from eqco.experiments.published import PUBLISHED
-from eqco.experiments.scales import DESK, EMBEDDED, PAPER, SMOKE, Scale, simo
+from eqco.experiments.tasks import TrainingTask, simo
+from eqco.recipes.profiles import DESK, EMBEDDED, PAPER, SCALES, SMOKE, Scale
 
 __all__ = ["TAB3"]
 
-ALPHAS = [256, 1024, 4096, 16384, 65536]
+NUMBERS = PUBLISHED["tab3"].numbers
 
 
-def grid(scale: Scale, alphas: list[int]) -> Grid:
-    """α from N on; with all negatives α = N is InfoNCE."""
-    numbers = PUBLISHED["tab3"].numbers
-    n = scale.num_queries
+def task(scale: Scale, alpha: float) -> TrainingTask:
+    """With all negatives α = N is InfoNCE."""
+    return simo(scale, count=None, alpha=None if alpha == scale.num_queries else alpha)
+
+
+def cells(scale: Scale, alphas: list[int]) -> list[Cell]:
+    """α from N on, and those of the paper that are not run."""
     return [
         Cell(
-            row=f"SiMo, K={n - 1}",
-            column=f"α={alpha}",
-            recipe=simo(scale, count=None, alpha=None if alpha == n else alpha),
-            published=numbers.get(alpha),
+            at=Coordinates(framework="SiMo", num_negatives=scale.num_queries - 1, alpha=alpha),
+            task=task(scale, alpha) if alpha in alphas else None,
+            published=NUMBERS.get(alpha),
         )
-        for alpha in alphas
+        for alpha in sorted({*alphas, *NUMBERS})
     ]
 
 
+def named(scale: Scale) -> dict[str, list[Named]]:
+    """The difference that Section 4 names."""
+    published = PUBLISHED["prose"].numbers["SiMo, alpha=65536 less 256, 200 epochs (Section 4)"]
+    row = Difference(of=Coordinates(alpha=65536), less=Coordinates(alpha=scale.num_queries))
+    tasks = (task(scale, 65536), task(scale, scale.num_queries))
+    return {
+        "Named in the text, points of accuracy": [
+            Named(row=row, task=tasks[0], less=tasks[1], published=published)
+        ]
+    }
+
+
 TAB3 = grid_experiment(
-    "tab3",
-    "Table 3: accuracy of SiMo against α",
-    {
-        "smoke": grid(SMOKE, [32, 4096]),
-        "desk": grid(DESK, ALPHAS),
-        "embedded": grid(EMBEDDED, [64, 1024, 65536]),
-        "paper": grid(PAPER, ALPHAS),
+    kind="table",
+    number=3,
+    title="Accuracy of SiMo against α",
+    axis="alpha",
+    cells={
+        "smoke": cells(SMOKE, [32, 4096]),
+        "desk": cells(DESK, list(NUMBERS)),
+        "embedded": cells(EMBEDDED, [64, 1024, 65536]),
+        "paper": cells(PAPER, list(NUMBERS)),
     },
-    seeds={"smoke": (0,), "desk": (0, 1), "embedded": (0, 1, 2), "paper": (0,)},
     quantities=("knn", "information", "gradient_norm"),
+    named={profile: named(scale) for profile, scale in SCALES.items()},
 )

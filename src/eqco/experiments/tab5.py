@@ -7,12 +7,13 @@ estimates. Small enough that the published setting runs in minutes on two cores:
 from collections.abc import Sequence
 from typing import Any
 
+from eqco.experiments.coordinates import Coordinates, Place
 from eqco.experiments.experiment import (
     Advance,
     Comparison,
     Experiment,
-    Outcome,
     Recipe,
+    RunResult,
     seed_by_seed,
 )
 from eqco.experiments.published import PUBLISHED
@@ -45,7 +46,7 @@ def with_pairs(recipe: Recipe, pairs: Sequence[int]) -> list[Recipe]:
     return [{"pairs": count, **recipe} for count in pairs]
 
 
-def run(recipe: Recipe, seed: int, advance: Advance) -> Outcome:
+def run(recipe: Recipe, seed: int, advance: Advance) -> RunResult:
     """Measure all cells of one K."""
     readings = measure(
         recipe["information"],
@@ -61,7 +62,7 @@ def run(recipe: Recipe, seed: int, advance: Advance) -> Outcome:
         advance=advance,
     )
     keys = [metric_name(reading.estimator, reading.information) for reading in readings]
-    return Outcome(
+    return RunResult(
         metrics={key: reading.value for key, reading in zip(keys, readings, strict=True)},
         curves={
             name: {key: getattr(reading, name) for key, reading in zip(keys, readings, strict=True)}
@@ -81,6 +82,8 @@ def metric_name(estimator: str, information: float) -> str:
 
 def compare(records: Sequence[Record]) -> list[Comparison]:
     """The cells of Table 5, information by information, estimator by estimator, K by K."""
+    if not records:
+        return not_run()
     by_pairs: dict[int, list[Record]] = {}
     for record in sorted(records, key=lambda record: (record.recipe["pairs"], record.seed)):
         by_pairs.setdefault(record.recipe["pairs"], []).append(record)
@@ -92,8 +95,8 @@ def compare(records: Sequence[Record]) -> list[Comparison]:
             for pairs, group in by_pairs.items():
                 cells.append(
                     Comparison(
-                        row=key,
-                        column=f"K={pairs}",
+                        row=Coordinates(loss=estimator, information=information),
+                        column=Coordinates(num_negatives=pairs),  # K counts pairs in this table
                         values=tuple(record.metrics[key] for record in group),
                         seeds=tuple(record.seed for record in group),
                         published=PUBLISHED["tab5"].numbers.get((information, estimator, pairs)),
@@ -103,25 +106,37 @@ def compare(records: Sequence[Record]) -> list[Comparison]:
     return cells
 
 
+def not_run() -> list[Comparison]:
+    """The paper's numbers alone."""
+    return [
+        Comparison(
+            row=Coordinates(loss=estimator, information=information),
+            column=Coordinates(num_negatives=pairs),
+            values=(),
+            published=number,
+        )
+        for (information, estimator, pairs), number in PUBLISHED["tab5"].numbers.items()
+    ]
+
+
 def steadiness(cells: Sequence[Comparison]) -> list[Comparison]:
     """max − min over K of each row, seed by seed: what EqCo is for.
 
     Of the seeds that a row has under every K; without any it is left out.
     """
-    rows: dict[str, list[Comparison]] = {}
+    rows: dict[Place, list[Comparison]] = {}
     for cell in cells:
         rows.setdefault(cell.row, []).append(cell)
     found = []
     for key, row in rows.items():
         seeds = seed_by_seed(row)
-        if not seeds:
+        if not seeds or not isinstance(key, Coordinates):
             continue
-        estimator, information = key.split(", ")
         published = [cell.published for cell in row if cell.published is not None]
         found.append(
             Comparison(
-                row=information,
-                column=estimator,
+                row=key.only("information"),
+                column=key.only("loss"),
                 values=tuple(max(values) - min(values) for values in seeds.values()),
                 seeds=tuple(seeds),
                 published=round(max(published) - min(published), 1) if published else None,
@@ -135,7 +150,9 @@ TINY: dict[str, Any] = {"steps": 40, "repeats": 5, "information": [2.0, 6.0], "o
 
 TAB5 = Experiment(
     name="tab5",
-    title="Table 5: estimated information with and without EqCo, K = 64 to 512",
+    kind="table",
+    number=5,
+    title="Estimated information with and without EqCo, K = 64 to 512",
     profiles={
         "smoke": with_pairs({**PAPER, **TINY}, [8, 16]),
         "desk": with_pairs({**PAPER, **SHORT}, PAIRS),
@@ -145,5 +162,7 @@ TAB5 = Experiment(
     size=lambda recipe: recipe["steps"] + recipe["repeats"],
     run=lambda recipe, seed, site: run(recipe, seed, site.advance),
     compare=compare,
-    conclude=lambda cells: {"Steadiness: max − min over K, in nats": steadiness(cells)},
+    conclude=lambda records: {
+        "Steadiness: max − min over K, in nats": steadiness(compare(records))
+    },
 )

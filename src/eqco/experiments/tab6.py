@@ -1,8 +1,10 @@
 """Table 6: SiMo with and without the momentum of its key encoder, half the epochs."""
 
-from eqco.experiments.grid import Cell, Grid, grid_experiment
+from eqco.experiments.coordinates import Coordinates
+from eqco.experiments.grid import Cell, grid_experiment
 from eqco.experiments.published import PUBLISHED
-from eqco.experiments.scales import DESK, EMBEDDED, PAPER, SMOKE, Scale, simo
+from eqco.experiments.tasks import simo
+from eqco.recipes.profiles import SCALES, Scale
 
 __all__ = ["TAB6"]
 
@@ -11,21 +13,27 @@ __all__ = ["TAB6"]
 ALPHA = 65536.0
 
 
-def grid(scale: Scale) -> Grid:
+def cells(scale: Scale) -> list[Cell]:
     """β = 0, and the β of the profile."""
-    numbers = PUBLISHED["tab6"].numbers
-    baseline = simo(scale, count=None, alpha=ALPHA, epochs=100)
-    without = simo(scale, count=None, alpha=ALPHA, epochs=100, ema_decay=0.0)
-    decay = baseline["training"]["method"]["ema_decay"]
-    return [
-        Cell(row="SiMo", column="β=0", recipe=without, published=numbers[0.0]),
-        Cell(row="SiMo", column=f"β={decay:g}", recipe=baseline, published=numbers[0.999]),
-    ]
+    usual = scale.small.ema_decay if scale.small else 0.999
+    found = []
+    for printed, number in PUBLISHED["tab6"].numbers.items():
+        decay = usual if printed else 0.0
+        found.append(
+            Cell(
+                at=Coordinates(framework="SiMo", ema_decay=decay),
+                task=simo(scale, count=None, alpha=ALPHA, epochs=100, ema_decay=decay),
+                published=number,
+                printed=Coordinates(framework="SiMo", ema_decay=printed),
+            )
+        )
+    return found
 
 
 TAB6 = grid_experiment(
-    "tab6",
-    "Table 6: SiMo with and without momentum",
-    {"smoke": grid(SMOKE), "desk": grid(DESK), "embedded": grid(EMBEDDED), "paper": grid(PAPER)},
-    seeds={"smoke": (0,), "desk": (0, 1), "embedded": (0, 1, 2), "paper": (0,)},
+    kind="table",
+    number=6,
+    title="SiMo with and without momentum",
+    axis="ema_decay",
+    cells={profile: cells(scale) for profile, scale in SCALES.items()},
 )

@@ -1,11 +1,10 @@
 """Table 7: SiMo with shuffling BN and with Sync BN, half the epochs; the batch is cut in eight."""
 
-from dataclasses import replace
-
-from eqco.experiments.grid import Cell, Grid, grid_experiment
+from eqco.experiments.coordinates import Coordinates
+from eqco.experiments.grid import Cell, grid_experiment
 from eqco.experiments.published import PUBLISHED
-from eqco.experiments.scales import DESK, EMBEDDED, PAPER, SMOKE, Scale, simo
-from eqco.recipes import recipe_from_dict
+from eqco.experiments.tasks import simo
+from eqco.recipes.profiles import SCALES, Scale
 
 __all__ = ["TAB7"]
 
@@ -13,22 +12,34 @@ ALPHA = 65536.0  # as in Table 6, whose baseline this is
 GROUPS = 8
 
 
-def grid(scale: Scale) -> Grid:
+def cells(scale: Scale) -> list[Cell]:
     """Statistics of an eighth of the batch, keys shuffled; and of the whole batch."""
     numbers = PUBLISHED["tab7"].numbers
-    baseline = simo(scale, count=None, alpha=ALPHA, epochs=100)
-    encoder = recipe_from_dict(baseline["training"]).encoder
-    cut = replace(encoder, bn_groups=GROUPS)
-    shuffling = simo(scale, count=None, alpha=ALPHA, epochs=100, encoder=cut, shuffle_bn=True)
     return [
-        Cell(row="SiMo", column=name, recipe=recipe, published=numbers[name])
-        for name, recipe in (("shuffling BN", shuffling), ("Sync BN", baseline))
+        Cell(
+            at=Coordinates(framework="SiMo", batch_norm="shuffling"),
+            task=simo(
+                scale,
+                count=None,
+                alpha=ALPHA,
+                epochs=100,
+                encoder={"bn_groups": GROUPS},
+                shuffle_bn=True,
+            ),
+            published=numbers["shuffling BN"],
+        ),
+        Cell(
+            at=Coordinates(framework="SiMo", batch_norm="sync"),
+            task=simo(scale, count=None, alpha=ALPHA, epochs=100),
+            published=numbers["Sync BN"],
+        ),
     ]
 
 
 TAB7 = grid_experiment(
-    "tab7",
-    "Table 7: SiMo with shuffling BN and Sync BN",
-    {"smoke": grid(SMOKE), "desk": grid(DESK), "embedded": grid(EMBEDDED), "paper": grid(PAPER)},
-    seeds={"smoke": (0,), "desk": (0, 1), "embedded": (0, 1, 2), "paper": (0,)},
+    kind="table",
+    number=7,
+    title="SiMo with shuffling BN and Sync BN",
+    axis="batch_norm",
+    cells={profile: cells(scale) for profile, scale in SCALES.items()},
 )

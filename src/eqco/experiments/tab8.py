@@ -4,49 +4,107 @@ The light encoder has no width, so that the small profiles take ResNet-18 on sma
 stem that keeps their size, except in `smoke`, whose numbers mean nothing and must come fast.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
 
-from eqco.experiments.grid import Cell, Grid, grid_experiment
+import torch
+
+from eqco.assembly import build_encoder
+from eqco.experiments.coordinates import Coordinates, Difference
+from eqco.experiments.experiment import Comparison
+from eqco.experiments.grid import Cell, Named, grid_experiment
 from eqco.experiments.published import PUBLISHED
-from eqco.experiments.scales import DESK, EMBEDDED, PAPER, SMOKE, Scale, simo
-from eqco.recipes import recipe_from_dict
+from eqco.experiments.tasks import TrainingTask, simo
+from eqco.recipes.profiles import DESK, EMBEDDED, PAPER, SCALES, SMOKE, Scale
+from eqco.runtime.records import Record
 
 __all__ = ["TAB8"]
 
+PROSE = PUBLISHED["prose"].numbers
+PARAMETERS = PUBLISHED["tab8 parameters"].numbers
 
-def grid(scale: Scale, widths: tuple[int, ...]) -> Grid:
-    """One line for each width; with all negatives α = N is InfoNCE."""
-    numbers = PUBLISHED["tab8"].numbers
-    backbone, title = (
-        ("resnet50", "ResNet-50") if scale.small is None else ("resnet18", "ResNet-18")
-    )
-    stem: Literal["imagenet", "small"] = "small" if scale in (DESK, EMBEDDED) else "imagenet"
-    usual = recipe_from_dict(simo(scale, count=None, alpha=None)["training"]).encoder
-    cells = []
-    for width in widths:
-        encoder = replace(usual, backbone=backbone, width=width, stem=stem)
-        for alpha in (256, 65536):
-            imitated = None if alpha == 256 else float(alpha)
-            cells.append(
-                Cell(
-                    row=f"{title} ({width}x)",
-                    column=f"α={scale.num_queries if imitated is None else alpha}",
-                    recipe=simo(scale, count=None, alpha=imitated, encoder=encoder),
-                    published=numbers[(f"ResNet-50 ({width}x)", alpha)],
-                )
+
+def task(scale: Scale, width: int, alpha: float | None) -> TrainingTask:
+    """SiMo on a ResNet of that width, with all negatives of its batch."""
+    backbone = "resnet50" if scale.small is None else "resnet18"
+    stem = "small" if scale in (DESK, EMBEDDED) else "imagenet"
+    wide = {"backbone": backbone, "width": width, "stem": stem}
+    return simo(scale, count=None, alpha=alpha, encoder=wide)
+
+
+def cells(scale: Scale, widths: tuple[int, ...]) -> list[Cell]:
+    """A row for each width, the usual one from Table 3; with all negatives α = N is InfoNCE."""
+    ours = "ResNet-50" if scale.small is None else "ResNet-18"
+    usual = {(1, alpha): PUBLISHED["tab3"].numbers[alpha] for alpha in (256, 65536)}
+    return [
+        Cell(
+            at=Coordinates(
+                network=ours, width=width, alpha=scale.num_queries if alpha == 256 else alpha
+            ),
+            task=task(scale, width, None if alpha == 256 else alpha) if width in widths else None,
+            published=number,
+            printed=Coordinates(network="ResNet-50", width=width, alpha=alpha),
+        )
+        for (width, alpha), number in (usual | dict(PUBLISHED["tab8"].numbers)).items()
+    ]
+
+
+def named(scale: Scale) -> dict[str, list[Named]]:
+    """What the text says of the wide models beside the usual one."""
+    usual = task(scale, 1, 65536) if scale is PAPER else None
+    return {
+        "Named in the text, with α=65536, points of accuracy": [
+            Named(
+                row=Difference(
+                    of=Coordinates(network="ResNet-50", width=width),
+                    less=Coordinates(network="ResNet-50", width=1),
+                ),
+                task=task(scale, width, 65536) if usual else None,
+                less=usual,
+                published=PROSE[f"ResNet-50 ({width}x) less ResNet-50 (supplement)"],
             )
-    return cells
+            for width in (2, 4)
+        ]
+    }
 
 
-TAB8 = grid_experiment(
-    "tab8",
-    "Table 8: SiMo with wider models",
-    {
-        "smoke": grid(SMOKE, (2,)),
-        "desk": grid(DESK, (2, 4)),
-        "embedded": grid(EMBEDDED, (2,)),
-        "paper": grid(PAPER, (2, 4)),
+def parameter_counts() -> list[Comparison]:
+    """Parameters of the backbones, counted without making them."""
+    found = []
+    for width, published in PARAMETERS.items():
+        recipe = task(PAPER, width, None).recipe
+        with torch.device("meta"):
+            encoder = build_encoder(recipe)
+        count = sum(weights.numel() for weights in encoder.backbone.parameters())
+        found.append(
+            Comparison(
+                row=Coordinates(network="ResNet-50", width=width),
+                column="millions",
+                values=(count / 1e6,),
+                published=published,
+            )
+        )
+    return found
+
+
+GRID = grid_experiment(
+    kind="table",
+    number=8,
+    title="SiMo with wider models",
+    axis="alpha",
+    cells={
+        "smoke": cells(SMOKE, (2,)),
+        "desk": cells(DESK, (2, 4)),
+        "embedded": cells(EMBEDDED, (2,)),
+        "paper": cells(PAPER, (1, 2, 4)),
     },
-    seeds={"smoke": (0,), "desk": (0, 1), "embedded": (0, 1, 2), "paper": (0,)},
+    named={profile: named(scale) for profile, scale in SCALES.items()},
 )
+
+
+def conclude(records: Sequence[Record]) -> Mapping[str, Sequence[Comparison]]:
+    """The tables of the grid, and the sizes of the networks."""
+    return {**GRID.conclude(records), "Parameters of the backbone": parameter_counts()}
+
+
+TAB8 = replace(GRID, conclude=conclude)

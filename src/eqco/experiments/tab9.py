@@ -23,28 +23,27 @@ from eqco.detection.settings import (
     detection_from_dict,
     detection_to_dict,
 )
-from eqco.experiments import scales
+from eqco.experiments.coordinates import Coordinates
 from eqco.experiments.experiment import (
     Comparison,
     Experiment,
     MissingDataError,
-    Outcome,
     Recipe,
-    Site,
+    RunContext,
+    RunResult,
     seed_by_seed,
 )
 from eqco.experiments.published import PUBLISHED
-from eqco.experiments.scales import moco, simo
+from eqco.experiments.tasks import moco, simo
 from eqco.experiments.training_runs import (
     adding_up,
     advancing,
     open_data,
-    run_name,
     spent,
     train_or_resume,
 )
+from eqco.recipes import RECIPES, profiles, recipe_from_dict, recipe_to_dict
 from eqco.recipes import Recipe as TrainingRecipe
-from eqco.recipes import named_recipe, recipe_from_dict, recipe_to_dict
 from eqco.runtime.errors import InputError
 from eqco.runtime.records import Record, recipe_hash
 from eqco.runtime.run_directory import RunDirectory, read_json
@@ -54,9 +53,10 @@ __all__ = ["TAB9", "gain"]
 # Training images, where they are known before the data is opened.
 IMAGES = {"squares": 8, "bccd": 205, "coco": 118_287}
 RANDOM = "random init"
+CLASS_AP50 = "AP50, "  # before the class, in the name of a metric
 
 
-def run(recipe: Recipe, seed: int, site: Site) -> Outcome:
+def run(recipe: Recipe, seed: int, site: RunContext) -> RunResult:
     """Fine-tune and test one detector, resuming where an earlier call was stopped."""
     files = RunDirectory(site.work / f"tab9-{recipe_hash(recipe)}-{seed}")
     earlier = spent(files)
@@ -65,7 +65,7 @@ def run(recipe: Recipe, seed: int, site: Site) -> Outcome:
     else:
         fine_tune(recipe, seed, files, site)
     result = read_json(files.result)
-    return Outcome(
+    return RunResult(
         metrics={
             **result["overall"],
             **{
@@ -79,7 +79,7 @@ def run(recipe: Recipe, seed: int, site: Site) -> Outcome:
     )
 
 
-def fine_tune(recipe: Recipe, seed: int, run: RunDirectory, site: Site) -> None:
+def fine_tune(recipe: Recipe, seed: int, run: RunDirectory, site: RunContext) -> None:
     """Train and test the detector of one run, from the beginning or from its last checkpoint."""
     require_pycocotools()  # before hours of pre-training
     show = advancing(site)
@@ -108,7 +108,7 @@ def fine_tune(recipe: Recipe, seed: int, run: RunDirectory, site: Site) -> None:
         raise InputError(f"stopped by {outcome.stopped_by}; run the same command to go on.")
 
 
-def data_folder(name: str, site: Site) -> Path:
+def data_folder(name: str, site: RunContext) -> Path:
     """Where the annotated images are; the synthetic ones are drawn."""
     if name == "squares":
         return write_squares(site.work / "squares", images={"train": 8, "test": 4}, side=64)
@@ -119,14 +119,14 @@ def data_folder(name: str, site: Site) -> Path:
     return site.folders[name]
 
 
-def initial_weights(recipe: Recipe, site: Site) -> str:
+def initial_weights(recipe: Recipe, site: RunContext) -> str:
     """What a run starts from; contrastive weights are trained first if need be."""
     if "pretraining" in recipe:
         return str(pretrain(recipe["pretraining"], site))
     return "random" if recipe["initial"] == RANDOM else f"torchvision:{recipe['backbone']}"
 
 
-def pretrain(pretraining: Mapping[str, Any], site: Site) -> Path:
+def pretrain(pretraining: Mapping[str, Any], site: RunContext) -> Path:
     """Do what is missing of a pre-training; its run directory."""
     run = RunDirectory(site.work / pretraining["run"])
     if run.recipe.exists() and run.read_recipe() != pretraining["recipe"]:
@@ -149,44 +149,69 @@ def pretrain(pretraining: Mapping[str, Any], site: Site) -> Path:
 
 def compare(records: Sequence[Record]) -> list[Comparison]:
     """AP and its parts in percent, one row for each kind of weights; AP50 of each class beside."""
+    if not records:
+        return []
     groups: dict[str, list[Record]] = {}
     for record in sorted(records, key=lambda record: record.seed):
         groups.setdefault(record.recipe["initial"], []).append(record)
     order = dict.fromkeys(recipe["initial"] for recipe in PAPER)
     rows = sorted(groups, key=list(order).index)
-    classes = [name for name in records[0].metrics if name.startswith("AP50, ")]
+    columns = {metric: Coordinates(metric=metric) for metric in METRICS}
+    columns |= {
+        key: Coordinates(metric="AP50", category=key.removeprefix(CLASS_AP50))
+        for key in records[0].metrics
+        if key.startswith(CLASS_AP50)
+    }
     return [
         Comparison(
-            row=row,
-            column=metric,
-            values=tuple(100 * record.metrics[metric] for record in groups[row]),
+            row=Coordinates(weights=row),
+            column=column,
+            values=tuple(100 * record.metrics[key] for record in groups[row]),
             seeds=tuple(record.seed for record in groups[row]),
             # the paper's numbers are of COCO and say nothing about other data
-            published=PUBLISHED["tab9"].numbers[row, metric]
-            if records[0].profile == "paper" and metric in METRICS
+            published=PUBLISHED["tab9"].numbers[row, key]
+            if records[0].profile == "paper" and key in METRICS
             else None,
         )
         for row in rows
-        for metric in (*METRICS, *classes)
-        if all(metric in record.metrics for record in groups[row])
+        for key, column in columns.items()
+        if all(key in record.metrics for record in groups[row])
     ]
 
 
 def gain(cells: Sequence[Comparison]) -> list[Comparison]:
     """What each kind of weights adds to random ones, seed by seed, in points."""
-    base = {cell.column: cell for cell in cells if cell.row == RANDOM}
+    random = Coordinates(weights=RANDOM)
+    base = {cell.column: cell for cell in cells if cell.row == random}
     return [
         Comparison(
-            row=f"{cell.row} − {RANDOM}",
+            row=cell.row,
             column=cell.column,
             values=tuple(ours - theirs for ours, theirs in pairs.values()),
             seeds=tuple(pairs),
         )
         for cell in cells
-        if cell.row != RANDOM
+        if cell.row != random
         and cell.column in base
         and (pairs := seed_by_seed([cell, base[cell.column]]))
     ]
+
+
+def published_on_coco(records: Sequence[Record]) -> dict[str, list[Comparison]]:
+    """The paper's table, where ours is of other data."""
+    if records and records[0].profile == "paper":
+        return {}
+    return {
+        "Published, on COCO": [
+            Comparison(
+                row=Coordinates(weights=weights),
+                column=Coordinates(metric=metric),
+                values=(),
+                published=number,
+            )
+            for (weights, metric), number in PUBLISHED["tab9"].numbers.items()
+        ]
+    }
 
 
 def units(recipe: Recipe) -> int:
@@ -216,7 +241,7 @@ def pretraining_of(run_name: str, data: str, recipe: TrainingRecipe) -> dict[str
 
 def small_simo(*, size: int, num_queries: int, epochs: int, **changes: Any) -> TrainingRecipe:
     """SiMo's recipe for a desk with a ResNet-18 that has the stem of a detector's."""
-    recipe = named_recipe("simo", "desk")
+    recipe = profiles.at_scale(RECIPES["simo"], profiles.FOLDER)
     return replace(
         recipe,
         encoder=replace(recipe.encoder, backbone="resnet18", stem="imagenet"),
@@ -247,20 +272,29 @@ DESK_PRETRAINING = pretraining_of(
 )
 # as in Table 2, which finds them trained, or trains them for this one
 PAPER_PRETRAININGS = {
-    title: pretraining_of(run_name(row, 0), "imagenet", recipe_from_dict(row["training"]))
-    for title, row in {
-        "MoCo v2": moco("mocov2", scales.PAPER, count=65536, alpha=None),
-        "SiMo": simo(scales.PAPER, count=16, alpha=256),
-    }.items()
+    "MoCo v2": moco("mocov2", profiles.PAPER, count=65536, alpha=None),
+    "SiMo": simo(profiles.PAPER, count=16, alpha=256),
 }
 PAPER: list[Recipe] = [
-    from_weights(initial, "coco", "resnet50", COCO, PAPER_PRETRAININGS.get(initial))
-    for initial in (RANDOM, "supervised", *PAPER_PRETRAININGS)
+    from_weights(RANDOM, "coco", "resnet50", COCO),
+    from_weights("supervised", "coco", "resnet50", COCO),
+    *(
+        from_weights(
+            title,
+            "coco",
+            "resnet50",
+            COCO,
+            pretraining_of(published.run_name(0), "imagenet", published.recipe),
+        )
+        for title, published in PAPER_PRETRAININGS.items()
+    ),
 ]
 
 TAB9 = Experiment(
     name="tab9",
-    title="Table 9: object detection from random and from pre-trained weights",
+    kind="table",
+    number=9,
+    title="Object detection from random and from pre-trained weights",
     profiles={
         "smoke": [
             from_weights(RANDOM, "squares", "resnet18", TINY),
@@ -276,5 +310,8 @@ TAB9 = Experiment(
     size=units,
     run=run,
     compare=compare,
-    conclude=lambda cells: {"Gain over random weights, in points": gain(cells)},
+    conclude=lambda records: {
+        f"Gain over {RANDOM}, in points": gain(compare(records)),
+        **published_on_coco(records),
+    },
 )

@@ -1,4 +1,4 @@
-"""Trainings that experiments share: one folder each, done once, gone on with after a stop."""
+"""Trainings that experiments share: one folder each, done once, resumed after a stop."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -6,15 +6,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from eqco.assembly import resume, train
 from eqco.data import Source, open_source
-from eqco.experiments.experiment import MissingDataError, Recipe, Site, processor_seconds
-from eqco.recipes import Recipe as TrainingRecipe
-from eqco.recipes import recipe_from_dict, recipe_to_dict
+from eqco.experiments.experiment import MissingDataError, RunContext, processor_seconds
+from eqco.experiments.tasks import TrainingTask
+from eqco.recipes import Recipe, recipe_to_dict
 from eqco.runtime.errors import InputError
-from eqco.runtime.records import recipe_hash
 from eqco.runtime.run_directory import RunDirectory, read_json, write_json
 from eqco.training.loop import StepReport
 
@@ -30,7 +28,7 @@ class TrainedRun:
     """A finished training: its folder, its recipe with the seed, and its data."""
 
     directory: RunDirectory
-    training: TrainingRecipe
+    training: Recipe
     source: Source
     earlier: tuple[float, float]
     """Seconds, and seconds of processor, spent on it by earlier calls."""
@@ -56,40 +54,33 @@ class TrainedRun:
         return str(read_json(self.directory.result)["code"])
 
 
-def train_once(recipe: Recipe, seed: int, site: Site) -> TrainedRun:
-    """Train as `recipe["training"]` says, on `recipe["data"]`, unless that was done before.
+def train_once(task: TrainingTask, seed: int, context: RunContext) -> TrainedRun:
+    """Train as a task says, unless that was done before.
 
-    The folder below `site.work` is named after data, training and seed alone, so that experiments
-    which ask different questions of one training share it.
+    The folder below `context.work` is named after data, training and seed alone, so that tasks
+    which evaluate one training in different ways share it.
     """
-    data = recipe["data"]
-    source = open_data(data, site)
-    training = recipe_from_dict(recipe["training"])
-    training = replace(training, training=replace(training.training, seed=seed))
-    run = RunDirectory(site.work / run_name(recipe, seed))
+    source = open_data(task.data, context)
+    training = replace(task.recipe, training=replace(task.recipe.training, seed=seed))
+    run = RunDirectory(context.work / task.run_name(seed))
     earlier = spent(run)
     if run.result.exists():
-        site.advance(read_json(run.result)["steps"])
-    elif site.launch is not None:
+        context.advance(read_json(run.result)["steps"])
+    elif context.launch is not None:
+        data = str(context.folders.get(task.data, task.data))
         with adding_up(run):
-            site.launch(recipe_to_dict(training), str(site.folders.get(data, data)), run.path)
-        site.advance(read_json(run.result)["steps"])
+            context.launch(recipe_to_dict(training), data, run.path)
+        context.advance(read_json(run.result)["steps"])
     else:
-        train_or_resume(training, source, run, site)
+        train_or_resume(training, source, run, context)
     return TrainedRun(directory=run, training=training, source=source, earlier=earlier)
 
 
-def run_name(recipe: Recipe, seed: int) -> str:
-    """The folder of a training, named after all that it depends on."""
-    named = recipe_hash({"data": recipe["data"], "training": recipe["training"]})
-    return f"{recipe['data']}-{named}-{seed}"
-
-
-def open_data(data: str, site: Site) -> Source:
-    """A data set from the folder the site names, or by its own name; opened once per process."""
-    if data in site.folders:
-        source = opened(str(site.folders[data]))
-        check_size(data, source, site.folders[data])
+def open_data(data: str, context: RunContext) -> Source:
+    """A data set from the folder the context names, or by its own name; opened once per process."""
+    if data in context.folders:
+        source = opened(str(context.folders[data]))
+        check_size(data, source, context.folders[data])
         return source
     try:
         return opened(data)
@@ -120,26 +111,26 @@ def opened(data: str) -> Source:
 
 
 def train_or_resume(
-    training: TrainingRecipe, source: Source, run: RunDirectory, site: Site
+    training: Recipe, source: Source, run: RunDirectory, context: RunContext
 ) -> None:
-    """Train from the beginning, or go on where an earlier call was stopped."""
-    show = advancing(site)
+    """Train from the beginning, or resume where an earlier call was stopped."""
+    show = advancing(context)
     with adding_up(run):
         if run.last.exists():
-            outcome = resume(run.path, source, device=site.device, show=show)
+            outcome = resume(run.path, source, device=context.device, show=show)
         else:
-            outcome = train(training, source, out=run.path, device=site.device, show=show)
+            outcome = train(training, source, out=run.path, device=context.device, show=show)
     if outcome.stopped_by is not None:
         raise InputError(f"stopped by {outcome.stopped_by}; run the same command to go on.")
 
 
-def advancing(site: Site) -> Callable[[StepReport], None]:
-    """Takes reports of a training, and tells the site how many steps were done since the last."""
+def advancing(context: RunContext) -> Callable[[StepReport], None]:
+    """Takes reports of a training, and tells the context of the steps since the last."""
     seen = 0
 
     def show(report: StepReport) -> None:
         nonlocal seen
-        site.advance(report.step - seen)
+        context.advance(report.step - seen)
         seen = report.step
 
     return show
@@ -175,7 +166,7 @@ def adding_up(run: RunDirectory) -> Iterator[None]:
             write_json(cost_file(run), {"seconds": seconds, "cpu_seconds": cpu})
 
 
-def training_steps(recipe: Recipe) -> int:
+def training_steps(task: TrainingTask) -> int:
     """Steps of a run, from the number of images that the whole set has."""
-    settings: dict[str, Any] = recipe["training"]["training"]
-    return int(settings["epochs"] * (IMAGES[recipe["data"]] // settings["num_queries"]))
+    settings = task.recipe.training
+    return settings.epochs * (IMAGES[task.data] // settings.num_queries)

@@ -12,11 +12,14 @@ from eqco.recipes.schema import OptimiserSettings, Recipe
 from eqco.runtime.errors import InputError
 
 __all__ = [
+    "DEMO",
     "DESK",
     "EMBEDDED",
+    "FOLDER",
     "PAPER",
     "PROFILES",
     "PUBLISHED_EPOCHS",
+    "SCALES",
     "SMOKE",
     "Scale",
     "at_scale",
@@ -137,6 +140,8 @@ SMOKE = Scale(
     intervals={"log_every": 5, "diagnose_every": 5},
     small=Small(image_size=16, learning_rate=0.06),
 )
+# those of the figures and tables
+SCALES = {"smoke": SMOKE, "desk": DESK, "embedded": EMBEDDED, "paper": PAPER}
 PROFILES = {
     "paper": PAPER,
     "desk": DESK,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from eqco.report.charts import Chart, Look, Series
+from eqco.report.charts import Chart, LineStyle, Series
 from eqco.runtime.records import Record, read_records
 
 __all__ = ["BENCHMARKS", "Benchmark", "Table", "newest_benchmark", "rounds_note", "training_ratios"]
@@ -90,7 +90,7 @@ def loss_charts(record: Record) -> list[Chart]:
             times = [(k, record.metrics.get(f"{case}/{k}/{name}/seconds")) for k in ks]
             points = [(float(k), 1e3 * seconds) for k, seconds in times if seconds is not None]
             colour = RIVALS.get(name, "ink")
-            look: Look = "dashed" if name == "floor" else "line"
+            look: LineStyle = "dashed" if name == "floor" else "line"
             series.append(Series(name=name, points=points, colour=colour, look=look))
         charts.append(
             Chart(

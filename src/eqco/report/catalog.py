@@ -1,33 +1,52 @@
 """How experiments are shown: add one by writing its file and a line here."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from eqco.experiments.catalog import EXPERIMENTS
+from eqco.report.charts import Chart
 from eqco.report.drawing import picture_of
-from eqco.report.exhibit import Exhibit
 from eqco.report.grids import (
     accuracy_bars,
     accuracy_charts,
     accuracy_extremes,
+    accuracy_steps,
+    charts_example,
     charts_fig1,
     charts_fig2,
     charts_study_length,
+    finding_example,
     finding_fig1,
     finding_fig2,
     finding_small_batch,
     finding_study_length,
     finding_study_momentum,
-    steps_between,
 )
-from eqco.report.pretraining import charts_pretraining, finding_pretraining, plot_pretraining
 from eqco.report.study_bound import charts_study_bound, finding_study_bound, plot_study_bound
-from eqco.report.tab5 import charts_tab5, finding_tab5, plot_tab5
+from eqco.report.tab5 import charts_tab5, finding_tab5
 from eqco.report.tab9 import charts_tab9, finding_tab9
 from eqco.runtime.records import Record
 
-__all__ = ["EXHIBITS", "PLOTS"]
+__all__ = ["EXHIBITS", "PLOTS", "Exhibit"]
 
-# on the page of `eqco report`; what has no line here is shown by its table
+
+@dataclass(frozen=True, kw_only=True)
+class Exhibit:
+    """An experiment on the page.
+
+    Args:
+        shows: what it is about and how to read it, in a sentence or two.
+        charts: from records of one profile.
+        finding: one sentence that says what these records say and no more, or nothing.
+    """
+
+    shows: str
+    charts: Callable[[Sequence[Record]], list[Chart]]
+    finding: Callable[[Sequence[Record]], str] = lambda records: ""
+
+
+# on the page of `eqco report`
 EXHIBITS: dict[str, Exhibit] = {
     "fig1": Exhibit(
         shows=(
@@ -53,42 +72,45 @@ EXHIBITS: dict[str, Exhibit] = {
             "Accuracy with fewer and fewer negatives. In the paper EqCo keeps most of what "
             "InfoNCE loses, except with a memory of 16 keys and less."
         ),
-        charts=accuracy_charts,
-        finding=steps_between("Accuracy", "points"),
+        charts=accuracy_charts(EXPERIMENTS["fig3"]),
+        finding=accuracy_steps(EXPERIMENTS["fig3"], "Accuracy"),
     ),
     "fig4": Exhibit(
         shows=(
             "SiMo draws its K negatives from the keys of the batch. In the paper its "
             "accuracy drops when K is very small, and with EqCo stays almost steady."
         ),
-        charts=accuracy_charts,
-        finding=steps_between("The accuracy of SiMo", "points"),
+        charts=accuracy_charts(EXPERIMENTS["fig4"]),
+        finding=accuracy_steps(EXPERIMENTS["fig4"], "The accuracy of SiMo"),
     ),
     "tab1": Exhibit(
         shows="More queries per batch, the learning rate by the linear rule: accuracy should stay.",
-        charts=accuracy_charts,
-        finding=accuracy_extremes,
+        charts=accuracy_charts(EXPERIMENTS["tab1"]),
+        finding=accuracy_extremes(EXPERIMENTS["tab1"]),
     ),
     "tab2": Exhibit(
-        shows="The frameworks side by side, each by its recipe and for the same number of epochs.",
-        charts=accuracy_bars,
-        finding=accuracy_extremes,
+        shows=(
+            "The paper's table row by row, then what is run beyond it. Rows that are other papers' "
+            "numbers have no run here."
+        ),
+        charts=accuracy_bars(EXPERIMENTS["tab2"]),
+        finding=accuracy_extremes(EXPERIMENTS["tab2"]),
     ),
     "tab3": Exhibit(
         shows=(
             "SiMo with all negatives of the batch, imitating more and more of them: a small "
             "gain in the paper."
         ),
-        charts=accuracy_charts,
-        finding=accuracy_extremes,
+        charts=accuracy_charts(EXPERIMENTS["tab3"]),
+        finding=accuracy_extremes(EXPERIMENTS["tab3"]),
     ),
     "tab4": Exhibit(
         shows=(
             "Plain MoCo v2 with memories of different size: at its temperature of 0.2, K "
             "matters little in the paper."
         ),
-        charts=accuracy_charts,
-        finding=accuracy_extremes,
+        charts=accuracy_charts(EXPERIMENTS["tab4"]),
+        finding=accuracy_extremes(EXPERIMENTS["tab4"]),
     ),
     "tab5": Exhibit(
         shows=(
@@ -104,21 +126,21 @@ EXHIBITS: dict[str, Exhibit] = {
             "SiMo with a key encoder that follows slowly, and with one that is the query "
             "encoder itself."
         ),
-        charts=accuracy_bars,
-        finding=accuracy_extremes,
+        charts=accuracy_bars(EXPERIMENTS["tab6"]),
+        finding=accuracy_extremes(EXPERIMENTS["tab6"]),
     ),
     "tab7": Exhibit(
         shows=(
             "SiMo with batch norm over an eighth of the batch and keys shuffled, and over "
             "all of it."
         ),
-        charts=accuracy_bars,
-        finding=accuracy_extremes,
+        charts=accuracy_bars(EXPERIMENTS["tab7"]),
+        finding=accuracy_extremes(EXPERIMENTS["tab7"]),
     ),
     "tab8": Exhibit(
         shows="SiMo on networks with more channels.",
-        charts=accuracy_charts,
-        finding=accuracy_extremes,
+        charts=accuracy_charts(EXPERIMENTS["tab8"]),
+        finding=accuracy_extremes(EXPERIMENTS["tab8"]),
     ),
     "tab9": Exhibit(
         shows=(
@@ -134,7 +156,7 @@ EXHIBITS: dict[str, Exhibit] = {
             "of the batch alone, and with a short queue that fills them up to those of the largest "
             "batch. The learning rate follows N."
         ),
-        charts=accuracy_charts,
+        charts=accuracy_charts(EXPERIMENTS["study-small-batch"]),
         finding=finding_small_batch,
     ),
     "study-length": Exhibit(
@@ -150,7 +172,7 @@ EXHIBITS: dict[str, Exhibit] = {
             "A key encoder that follows slowly gives steady keys, and in a short training old "
             "ones. Three decays β, and trainings of three lengths."
         ),
-        charts=accuracy_charts,
+        charts=accuracy_charts(EXPERIMENTS["study-momentum"]),
         finding=finding_study_momentum,
     ),
     "study-bound": Exhibit(
@@ -164,21 +186,18 @@ EXHIBITS: dict[str, Exhibit] = {
     ),
     "demo": Exhibit(
         shows="The training of eqco demo on the embedded photos: is anything learned?",
-        charts=charts_pretraining,
-        finding=finding_pretraining,
+        charts=charts_example,
+        finding=finding_example,
     ),
     "cifar10-simo": Exhibit(
         shows="A short training on CIFAR-10 with the light encoder: is anything learned?",
-        charts=charts_pretraining,
-        finding=finding_pretraining,
+        charts=charts_example,
+        finding=finding_example,
     ),
 }
 
 # pictures as files, by `eqco reproduce`
 PLOTS: dict[str, Callable[[Sequence[Record], Path], Path]] = {
     **{name: picture_of(exhibit.charts) for name, exhibit in EXHIBITS.items()},
-    "tab5": plot_tab5,
     "study-bound": plot_study_bound,
-    "demo": plot_pretraining,
-    "cifar10-simo": plot_pretraining,
 }

@@ -32,15 +32,19 @@ def picture_of(
 
 def draw_charts(charts: Sequence[Chart], path: Path, note: str = "") -> Path:
     """All charts in one row, with one legend."""
-    width = max(3.3, 8.0 / len(charts))
+    width = max(3.3 if len(charts) < 5 else 2.6, 8.0 / len(charts))
     figure, axes = panels(len(charts), width=width, height=3.7)
     handles: dict[str, Artist] = {}
+    before = ""
     for panel, chart in zip(axes, charts, strict=True):
         if chart.categories:
             draw_bars(panel, chart)
         else:
             draw_lines(panel, chart)
         panel.set_title(chart.title, fontsize=10, color=INK)
+        if chart.y_label == before:  # said once for all panels that share it
+            panel.set_ylabel("")
+        before = chart.y_label
         if len(chart.series) > 1:
             for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
                 handles.setdefault(label, handle)

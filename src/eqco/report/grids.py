@@ -1,91 +1,109 @@
-"""Tables of trainings on the page: accuracy against K, N, α or the length, and what they say."""
+"""Tables of trainings on the page: their charts, and what they say in a sentence."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from statistics import fmean
+from typing import Any
 
-from eqco.experiments.catalog import find_experiment
-from eqco.experiments.experiment import Comparison, seed_by_seed
-from eqco.experiments.grid import TITLES
-from eqco.report.charts import Chart, Series
-from eqco.report.style import SHADES
-from eqco.report.table_charts import (
-    Measured,
+from eqco.experiments.coordinates import Coordinates, axis_of, distinct
+from eqco.experiments.examples import compare as compare_example
+from eqco.experiments.experiment import Comparison, Experiment, seed_by_seed
+from eqco.experiments.fig1 import CELLS as FIG1_CELLS
+from eqco.experiments.fig1 import FIG1
+from eqco.experiments.fig2 import FIG2
+from eqco.experiments.grid import TITLES, by_run
+from eqco.experiments.study_length import FEW, STUDY_LENGTH
+from eqco.experiments.study_momentum import STUDY_MOMENTUM
+from eqco.experiments.study_small_batch import STUDY_SMALL_BATCH
+from eqco.report.charts import (
+    Chart,
+    Quantity,
+    Series,
     bars_of_cells,
     charts_of_cells,
+    colours_of,
     families,
-    numbered,
     own_name,
     series_of_cells,
     share_scale,
 )
-from eqco.runtime.records import Record
+from eqco.report.style import SHADES
+from eqco.report.words import LOSSES, axis_words, words
+from eqco.runtime.records import Record, recipe_hash
 
 __all__ = [
     "accuracy_bars",
     "accuracy_charts",
     "accuracy_extremes",
+    "accuracy_steps",
+    "charts_example",
     "charts_fig1",
     "charts_fig2",
     "charts_study_length",
+    "finding_example",
     "finding_fig1",
     "finding_fig2",
     "finding_small_batch",
     "finding_study_length",
     "finding_study_momentum",
-    "steps_between",
 ]
 
-IMAGENET = "ImageNet top-1, %"
-ESTIMATE = "an estimate where α > K"
+Charts = Callable[[Sequence[Record]], list[Chart]]
+Finding = Callable[[Sequence[Record]], str]
 
 
-def table_of(records: Sequence[Record]) -> list[Comparison]:
-    """The first table of the experiment that the records belong to."""
-    return find_experiment(records[0].experiment).compare(records)
-
-
-def measured(records: Sequence[Record]) -> Measured:
+def quantity_of(records: Sequence[Record]) -> Quantity:
     """Accuracy by the protocol of the profile; the paper's is on ImageNet."""
     accuracy = records[0].recipe["accuracy"]
-    return Measured(ours=TITLES[accuracy], paper=IMAGENET, same=accuracy == "linear")
+    return Quantity(ours=TITLES[accuracy], paper="ImageNet top-1, %", same=accuracy == "linear")
 
 
-def accuracy_charts(records: Sequence[Record]) -> list[Chart]:
+def accuracy_charts(experiment: Experiment[Any]) -> Charts:
     """Accuracy against what the columns count, a chart for each framework or source."""
-    return charts_of_cells(table_of(records), measured(records))
+    return lambda records: charts_of_cells(experiment.compare(records), quantity_of(records))
 
 
-def accuracy_bars(records: Sequence[Record]) -> list[Chart]:
+def accuracy_bars(experiment: Experiment[Any]) -> Charts:
     """Accuracy as bars, where the rows are different things."""
-    return bars_of_cells(table_of(records), measured(records))
+    return lambda records: bars_of_cells(experiment.compare(records), quantity_of(records))
+
+
+def run_cells(experiment: Experiment[Any], records: Sequence[Record]) -> list[Comparison]:
+    """The cells of the first table that were run."""
+    return [cell for cell in experiment.compare(records) if cell.values]
+
+
+def in_rows(cells: Sequence[Comparison]) -> dict[Any, list[Comparison]]:
+    """Cells by their rows."""
+    return {row: [c for c in cells if c.row == row] for row in distinct(c.row for c in cells)}
 
 
 def charts_fig1(records: Sequence[Record]) -> list[Chart]:
     """f̂ during training: a chart for each loss, a line for each K; the band spans the seeds."""
-    groups: dict[float | None, dict[int, list[Record]]] = {}
-    for record in records:
-        alpha = record.recipe["training"]["objective"]["alpha"]
-        count = record.curves["num_negatives"]
-        groups.setdefault(alpha, {}).setdefault(count, []).append(record)
-    plain = groups.get(None, {})
-    for alpha, by_count in groups.items():
-        if alpha is not None and alpha in plain:  # at K = α the two losses are one run
-            by_count[int(alpha)] = plain[int(alpha)]
-    counts = sorted({count for by_count in groups.values() for count in by_count})
-    charts = [
-        Chart(
-            title="InfoNCE: a bound" if alpha is None else f"EqCo, α={alpha:g}: {ESTIMATE}",
-            x_label="step",
-            y_label="f̂, nats",
-            series=[
-                averaged(f"K = {count}", by_count[count], SHADES[2 * counts.index(count) + 1])
-                for count in sorted(by_count)
-            ],
-        )
-        for alpha, by_count in sorted(groups.items(), key=lambda item: item[0] or 0.0)
-    ]
-    return share_scale(charts)
+    found = by_run(records)
+    lines: dict[float | None, list[Series]] = {}
+    cells = [cell for cell in FIG1_CELLS[records[0].profile] if cell.task is not None]
+    counts = sorted({cell.at.num_negatives or 0 for cell in cells})
+    for cell in cells:
+        runs = found.get(recipe_hash(cell.task.to_dict())) if cell.task else None
+        if runs:
+            count = cell.at.num_negatives or 0
+            shade = SHADES[2 * counts.index(count) + 1]
+            line = averaged(words(cell.at.only("num_negatives")), list(runs.values()), shade)
+            lines.setdefault(cell.at.alpha, []).append(line)
+    return share_scale(
+        [
+            Chart(
+                title="InfoNCE: a bound"
+                if alpha is None
+                else f"EqCo, α={alpha:g}: an estimate where α > K",
+                x_label="step",
+                y_label="f̂, nats",
+                series=series,
+            )
+            for alpha, series in lines.items()
+        ]
+    )
 
 
 def averaged(name: str, records: Sequence[Record], colour: str) -> Series:
@@ -107,64 +125,64 @@ def averaged(name: str, records: Sequence[Record], colour: str) -> Series:
 
 def charts_fig2(records: Sequence[Record]) -> list[Chart]:
     """Mean gradient norm against K with ±2σ over queries, a chart for each moment."""
-    experiment = find_experiment(records[0].experiment)
-    means = experiment.compare(records)
-    (deviations,) = experiment.further(records).values()
-    moments: dict[str, list[tuple[Comparison, Comparison]]] = {}
+    means = FIG2.compare(records)
+    (deviations,) = FIG2.further(records).values()
+    axis, places = axis_of(distinct(cell.column for cell in means))
+    moments: dict[Coordinates, dict[str, list[tuple[float, float, float]]]] = {}
     for mean, deviation in zip(means, deviations, strict=True):
-        moments.setdefault(mean.row.split(", ")[1], []).append((mean, deviation))
-    counted, places = numbered(list(dict.fromkeys(cell.column for cell in means)))
-    charts = []
-    for moment, pairs in moments.items():
-        series = []
-        for loss, colour in (("InfoNCE", "infonce"), ("EqCo", "eqco")):
-            here = [(m, d) for m, d in pairs if m.row.startswith(loss)]
-            series.append(
-                Series(
-                    name=f"{loss}, mean ± 2σ over queries",
-                    points=[(places[m.column], m.mean) for m, _ in here],
-                    low=[m.mean - 2 * d.mean for m, d in here],
-                    high=[m.mean + 2 * d.mean for m, d in here],
-                    colour=colour,
-                )
-            )
-        charts.append(
+        assert isinstance(mean.row, Coordinates)
+        by_loss = moments.setdefault(mean.row.only("after_epochs"), {})
+        point = (places[mean.column], mean.mean, 2 * deviation.mean)
+        by_loss.setdefault(mean.row.loss or "", []).append(point)
+    return share_scale(
+        [
             Chart(
-                title=moment,
-                x_label=counted,
+                title=words(moment),
+                x_label=axis_words(axis),
                 y_label="‖dL/dq‖",
-                series=series,
+                series=[
+                    Series(
+                        name=f"{LOSSES[loss]}, mean ± 2σ over queries",
+                        points=[(count, mean) for count, mean, _ in points],
+                        low=[mean - reach for _, mean, reach in points],
+                        high=[mean + reach for _, mean, reach in points],
+                        colour=loss,
+                    )
+                    for loss, points in by_loss.items()
+                ],
                 log_x=True,
                 ticks=list(places.values()),
             )
-        )
-    return share_scale(charts)
+            for moment, by_loss in moments.items()
+        ]
+    )
 
 
 def charts_study_length(records: Sequence[Record]) -> list[Chart]:
     """Accuracy against the length of training, few negatives dashed; and what they cost."""
-    cells = table_of(records)
-    counted, places = numbered(list(dict.fromkeys(cell.column for cell in cells)))
-    gap = gap_of(records)
+    cells = run_cells(STUDY_LENGTH, records)
+    axis, places = axis_of(distinct(cell.column for cell in cells))
     charts = []
     for title, label, table in (
-        ("Accuracy", measured(records).ours, cells),
-        ("What few negatives cost", "points, K = 4 less all", gap),
+        ("Accuracy", quantity_of(records).ours, cells),
+        ("What few negatives cost", f"points, K = {FEW} less all", gap_of(records)),
     ):
         series = []
-        for row in dict.fromkeys(cell.row for cell in table):
-            here = sorted(
-                (cell for cell in table if cell.row == row), key=lambda cell: places[cell.column]
+        for row, here in in_rows(table).items():
+            here = sorted(here, key=lambda cell: places[cell.column])
+            few = table is cells and row.num_negatives == FEW
+            (ours,) = series_of_cells(
+                words(row if table is cells else row.without("num_negatives")),
+                here,
+                [places[cell.column] for cell in here],
+                colour=row.loss,
             )
-            colour = "infonce" if row.startswith("InfoNCE") else "eqco"
-            name = row if table is cells else row.rpartition(", ")[0]
-            (ours,) = series_of_cells(name, here, [places[c.column] for c in here], colour=colour)
-            series.append(replace(ours, look="dashed" if name.endswith("K=4") else "line"))
+            series.append(replace(ours, look="dashed" if few else "line"))
         if series:
             charts.append(
                 Chart(
                     title=title,
-                    x_label=counted,
+                    x_label=axis_words(axis),
                     y_label=label,
                     series=series,
                     log_x=True,
@@ -174,10 +192,42 @@ def charts_study_length(records: Sequence[Record]) -> list[Chart]:
     return charts
 
 
-def gap_of(records: Sequence[Record]) -> list[Comparison]:
-    """What few negatives cost: the table that subtracts; empty where runs are missing for it."""
-    tables = find_experiment("study-length").further(records)
-    return next((cells for title, cells in tables.items() if " less " in title), [])
+def gap_of(records: Sequence[Record]) -> Sequence[Comparison]:
+    """What few negatives cost; empty where runs are missing for it."""
+    return next(iter(STUDY_LENGTH.conclude(records).values()), [])
+
+
+def charts_example(records: Sequence[Record]) -> list[Chart]:
+    """Accuracies with their intervals over test images, and the curves of every seed."""
+    cells = compare_example(records)
+    kind = records[0].curves["information_kind"]
+    names = [f"seed {record.seed}" for record in records]
+    titles = {"information": f"f̂, nats ({kind})", "gradient_norm_mean": "mean ‖dL/dq‖"}
+    return [
+        *bars_of_cells(cells, Quantity()),
+        *(
+            Chart(
+                title=title,
+                x_label="step",
+                y_label="",
+                series=[
+                    Series(name=name, points=record.curves[curve], colour=colour)
+                    for name, record, colour in zip(names, records, colours_of(names), strict=True)
+                ],
+            )
+            for curve, title in titles.items()
+        ),
+    ]
+
+
+def finding_example(records: Sequence[Record]) -> str:
+    """What training reached, beside what it had to beat."""
+    pixels, random, trained = (cell.mean for cell in compare_example(records))
+    return (
+        f"SiMo with {records[0].curves['num_negatives']} negatives reaches {trained:.1f} % by "
+        f"nearest neighbours on {records[0].recipe['data']}; raw pixels reach {pixels:.1f} %, "
+        f"random weights {random:.1f} %."
+    )
 
 
 def noise(cells: Sequence[Comparison]) -> str:
@@ -186,16 +236,14 @@ def noise(cells: Sequence[Comparison]) -> str:
     return f"; seeds of one setting lie up to {max(spreads):.1f} apart" if spreads else ""
 
 
-def steps_between(quantity: str, unit: str) -> Callable[[Sequence[Record]], str]:
-    """A finding: how much a quantity changes from the largest to the smallest column."""
+def accuracy_steps(experiment: Experiment[Any], quantity: str) -> Finding:
+    """A finding: how much accuracy changes from the largest to the smallest column."""
 
     def finding(records: Sequence[Record]) -> str:
-        cells = table_of(records)
-        counted, places = numbered(list(dict.fromkeys(cell.column for cell in cells)))
-        if not counted:
-            return ""
+        cells = run_cells(experiment, records)
+        axis, places = axis_of(distinct(cell.column for cell in cells))
         parts = []
-        for family, rows in families(list(dict.fromkeys(cell.row for cell in cells))).items():
+        for family, rows in families(list(in_rows(cells))).items() if axis else ():
             table = {
                 row: {places[cell.column]: cell for cell in cells if cell.row == row}
                 for row in rows
@@ -208,16 +256,16 @@ def steps_between(quantity: str, unit: str) -> Callable[[Sequence[Record]], str]
                 if few in found and many in found and few < many
             }
             said = [
-                f"{signed(change)} with {own_name(row, family)}"
+                f"{signed(change)} with {words(own_name(row))}"
                 for row, change in zip(ends, mean_changes(list(ends.values())), strict=False)
             ]
             if said:
-                where = f"from {counted} = {many:g} to {few:g} by {', '.join(said)}"
-                parts.append(f"for {family} {where}" if family else where)
+                where = f"from {axis_words(axis)} = {many:g} to {few:g} by {', '.join(said)}"
+                parts.append(f"for {words(family)} {where}" if words(family) else where)
         if not parts:
             return ""
         data = records[0].recipe["data"]
-        return f"{quantity} on {data} changes {'; '.join(parts)} ({unit}{noise(cells)})."
+        return f"{quantity} on {data} changes {'; '.join(parts)} (points{noise(cells)})."
 
     return finding
 
@@ -241,82 +289,96 @@ def signed(value: float) -> str:
     return f"{rounded:+.1f}".replace("-", "−") if rounded else "0.0"
 
 
-def accuracy_extremes(records: Sequence[Record]) -> str:
+def extremes(cells: Sequence[Comparison]) -> tuple[Comparison, Comparison]:
+    """The cells with the highest and with the lowest mean."""
+    highest, lowest = (edge(cells, key=lambda cell: cell.mean) for edge in (max, min))
+    return highest, lowest
+
+
+def accuracy_extremes(experiment: Experiment[Any]) -> Finding:
     """A finding: the highest and the lowest accuracy of the table, and the paper's for both."""
-    cells = table_of(records)
-    if len(cells) < 2:
-        return ""
-    low, high = (edge(cells, key=lambda cell: cell.mean) for edge in (min, max))
-    names = [f"{cell.row}, {cell.column}" for cell in (high, low)]
-    said = (
-        f"The highest accuracy is {high.mean:.1f} % ({names[0]}), the lowest {low.mean:.1f} % "
-        f"({names[1]}){noise(cells)}."
-    )
-    if high.published is None or low.published is None:
-        return said
-    return f"{said} The paper has {high.published:g} % and {low.published:g} % on ImageNet."
+
+    def finding(records: Sequence[Record]) -> str:
+        cells = run_cells(experiment, records)
+        if len(cells) < 2:
+            return ""
+        high, low = extremes(cells)
+        names = [", ".join(map(words, (cell.row, cell.column))) for cell in (high, low)]
+        said = (
+            f"The highest accuracy is {high.mean:.1f} % ({names[0]}), the lowest {low.mean:.1f} % "
+            f"({names[1]}){noise(cells)}."
+        )
+        if high.published is None or low.published is None:
+            return said
+        return f"{said} The paper has {high.published:g} % and {low.published:g} % on ImageNet."
+
+    return finding
 
 
 def finding_fig1(records: Sequence[Record]) -> str:
     """How far f̂ at the end of training moves over K, with either loss."""
-    cells = table_of(records)
-    counted, places = numbered(list(dict.fromkeys(cell.column for cell in cells)))
-    if not counted or not seed_by_seed(cells):
+    cells = run_cells(FIG1, records)
+    axis, places = axis_of(distinct(cell.column for cell in cells))
+    if len(places) < 2 or not seed_by_seed(cells):
         return ""
     said = []
-    for row in dict.fromkeys(cell.row for cell in cells):
-        here = [cell for cell in cells if cell.row == row]
+    for row, here in in_rows(cells).items():
         moves = [max(values) - min(values) for values in seed_by_seed(here).values()]
-        said.append(f"{fmean(moves):.2f} nats with {row}")
+        said.append(f"{fmean(moves):.2f} nats with {words(row)}")
     few, many = min(places.values()), max(places.values())
     return (
-        f"f̂ at the end of training moves by {' and '.join(said)} as {counted} goes from {few:g} "
-        f"to {many:g} (largest less smallest{noise(cells)})."
+        f"f̂ at the end of training moves by {' and '.join(said)} as {axis_words(axis)} goes from "
+        f"{few:g} to {many:g} (largest less smallest{noise(cells)})."
     )
 
 
 def finding_fig2(records: Sequence[Record]) -> str:
     """How much the gradient norm depends on K at the end of training."""
-    cells = table_of(records)
-    last = cells[-1].row.split(", ")[1]
+    rows = in_rows(run_cells(FIG2, records))
+    last = max(row.after_epochs for row in rows)
     factors = []
-    for loss in ("InfoNCE", "EqCo"):
-        means = [cell.mean for cell in cells if cell.row == f"{loss}, {last}"]
-        factors.append(f"a factor of {max(means) / min(means):.2f} with {loss}")
-    return f"The mean ‖dL/dq‖ {last} varies over K by {' and '.join(factors)}."
+    for row, here in rows.items():
+        if row.after_epochs == last:
+            factor = max(cell.mean for cell in here) / min(cell.mean for cell in here)
+            factors.append(f"a factor of {factor:.2f} with {LOSSES[row.loss]}")
+    moment = words(Coordinates(after_epochs=last))
+    return f"The mean ‖dL/dq‖ {moment} varies over K by {' and '.join(factors)}."
 
 
 def finding_small_batch(records: Sequence[Record]) -> str:
     """What is best and worst for the smallest batch, over the seeds that all its cells have."""
-    cells = table_of(records)
-    _, places = numbered(list(dict.fromkeys(cell.column for cell in cells)))
-    if not places:
+    cells = run_cells(STUDY_SMALL_BATCH, records)
+    axis, places = axis_of(distinct(cell.column for cell in cells))
+    if not axis:
         return ""
-    few, many = (edge(places, key=lambda name: places[name]) for edge in (min, max))
+    few, many = (edge(places, key=lambda column: places[column]) for edge in (min, max))
     here = [cell for cell in cells if cell.column == few]
-    plain = [cell for cell in cells if cell.row == "batch: InfoNCE" and cell.column in (few, many)]
+    base = Coordinates(source="batch", loss="infonce")
+    plain = [cell for cell in cells if cell.row == base and cell.column in (few, many)]
     seeds = seed_by_seed([*here, *plain]) if len(plain) == 2 else {}
     if not seeds:
         return ""
     means = list(map(fmean, zip(*seeds.values(), strict=True)))
-    *ranked, worst = sorted(zip(means, (cell.row for cell in here), strict=False), reverse=True)
+    names = [words(cell.row) for cell in here]
+    *ranked, worst = sorted(zip(means, names, strict=False), reverse=True)
     counted = f"{len(seeds)} seed{'s' * (len(seeds) > 1)}"
     return (
-        f"With {few} the highest are {ranked[0][1]} at {ranked[0][0]:.1f} % and {ranked[1][1]} at "
-        f"{ranked[1][0]:.1f} %, the lowest is {worst[1]} at {worst[0]:.1f} %; InfoNCE on the batch "
-        f"alone reaches {means[-1]:.1f} % with {many} ({counted}{noise(cells)})."
+        f"With {words(few)} the highest are {ranked[0][1]} at {ranked[0][0]:.1f} % and "
+        f"{ranked[1][1]} at {ranked[1][0]:.1f} %, the lowest is {worst[1]} at {worst[0]:.1f} %; "
+        f"InfoNCE on the batch alone reaches {means[-1]:.1f} % with {words(many)} "
+        f"({counted}{noise(cells)})."
     )
 
 
 def finding_study_length(records: Sequence[Record]) -> str:
     """What few negatives cost after each length."""
     gap = gap_of(records)
-    if not gap:
-        return ""
     said = []
-    for row in dict.fromkeys(cell.row for cell in gap):
-        here = [f"{signed(cell.mean)} after {cell.column}" for cell in gap if cell.row == row]
-        said.append(f"{', '.join(here)} with {row.rpartition(', ')[0]}")
+    for row, here in in_rows(gap).items():
+        changes = [f"{signed(cell.mean)} after {words(cell.column)}" for cell in here]
+        said.append(f"{', '.join(changes)} with {words(row.without('num_negatives'))}")
+    if not said:
+        return ""
     return (
         f"Few negatives instead of all change accuracy by {'; '.join(said)} (points{noise(gap)})."
     )
@@ -324,11 +386,13 @@ def finding_study_length(records: Sequence[Record]) -> str:
 
 def finding_study_momentum(records: Sequence[Record]) -> str:
     """The best and the worst β after each length."""
-    cells = table_of(records)
+    cells = run_cells(STUDY_MOMENTUM, records)
     said = []
-    for column in dict.fromkeys(cell.column for cell in cells):
-        here = [cell for cell in cells if cell.column == column]
-        low, high = (edge(here, key=lambda cell: cell.mean) for edge in (min, max))
+    for column in distinct(cell.column for cell in cells):
+        high, low = extremes([cell for cell in cells if cell.column == column])
         if low is not high:
-            said.append(f"{high.row} {high.mean:.1f} % and {low.row} {low.mean:.1f} after {column}")
+            said.append(
+                f"{words(high.row)} {high.mean:.1f} % and {words(low.row)} {low.mean:.1f} after "
+                f"{words(column)}"
+            )
     return f"The highest and the lowest accuracy: {'; '.join(said)}{noise(cells)}." if said else ""

@@ -7,9 +7,10 @@ from html import escape
 from typing import Any
 from urllib.parse import quote
 
+from eqco.experiments.coordinates import distinct, in_order
 from eqco.experiments.experiment import Comparison
-from eqco.report.table_charts import in_order
-from eqco.report.tables import worth_words
+from eqco.report.tables import kind_words
+from eqco.report.words import words
 
 __all__ = ["command", "comparison_html", "data_script", "link", "table_html"]
 
@@ -48,8 +49,7 @@ def table_html(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
         + "</tr>"
         for line in lines
     )
-    pairs = any(", " in text for line in lines for text in line[1:])  # may be broken in two
-    return framed(f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>", "pairs" if pairs else "")
+    return framed(f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>", "plain")
 
 
 def unbroken(text: str) -> str:
@@ -69,8 +69,8 @@ def framed(inside: str, kind: str = "") -> str:
 
 def comparison_html(cells: Sequence[Comparison], *, caption: str = "") -> str:
     """Our numbers, and in columns of their own the paper's."""
-    columns = in_order([cell.column for cell in cells])
-    rows = list(dict.fromkeys(cell.row for cell in cells))
+    columns = in_order(cell.column for cell in cells)
+    rows = distinct(cell.row for cell in cells)
     found = {(cell.row, cell.column): cell for cell in cells}
     printed = {cell.column for cell in cells if cell.published is not None}
     labelled = any(cell.kind for cell in cells)
@@ -83,17 +83,19 @@ def comparison_html(cells: Sequence[Comparison], *, caption: str = "") -> str:
     second = []
     for column in columns:
         if column in printed:
-            first.append(f'<th scope="colgroup" colspan="2" class="wide">{escape(column)}</th>')
+            first.append(
+                f'<th scope="colgroup" colspan="2" class="wide">{escape(words(column))}</th>'
+            )
             second.append('<th scope="col">ours</th><th scope="col" class="paper">paper</th>')
         else:
-            first.append(f'<th scope="col"{deep}>{escape(column)}</th>')
+            first.append(f'<th scope="col"{deep}>{escape(words(column))}</th>')
     head = f"<tr>{''.join(first)}</tr>" + (f"<tr>{''.join(second)}</tr>" if printed else "")
     body = ""
     for row in rows:
         here = [found.get((row, column)) for column in columns]
-        body += f'<tr><th scope="row">{escape(row)}</th>'
+        body += f'<tr><th scope="row">{escape(words(row))}</th>'
         if labelled:
-            body += f'<td class="word">{escape(worth_words(here))}</td>'
+            body += f'<td class="word">{escape(kind_words(here))}</td>'
         for column, cell in zip(columns, here, strict=True):
             body += f"<td>{ours_html(cell, usual)}</td>"
             if column in printed:
@@ -128,6 +130,8 @@ def ours_html(cell: Comparison | None, usual: int) -> str:
     """
     if cell is None:
         return "–"
+    if not cell.values:
+        return '<span class="small">not run here</span>'
     text = f"{cell.mean:.2f}" if abs(cell.mean) < 100 else f"{cell.mean:.0f}"
     text = text.replace("-", "−")
     notes = [f"±{cell.spread / 2:.2f}"] if len(cell.values) > 1 else []

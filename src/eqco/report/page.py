@@ -5,35 +5,36 @@ published numbers, or worked out in the explorer by the rules of `eqco.theory`.
 """
 
 import os
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
 from pathlib import Path
 from string import Template
+from typing import Any
 
 import eqco
 from eqco.experiments.catalog import EXPERIMENTS
+from eqco.experiments.coordinates import distinct
 from eqco.experiments.experiment import Comparison, Experiment, command_for, recorded
 from eqco.experiments.published import PUBLISHED
+from eqco.recipes.profiles import SCALES
 from eqco.report.benchmarks import BENCHMARKS, Benchmark, newest_benchmark, plain_tables
-from eqco.report.catalog import EXHIBITS
+from eqco.report.catalog import EXHIBITS, Exhibit
 from eqco.report.charts import Chart, chart_data
-from eqco.report.exhibit import Exhibit
 from eqco.report.markup import command, comparison_html, data_script, link, table_html
-from eqco.report.palette import palette
-from eqco.report.provenance import PROFILES, seeds_of
-from eqco.report.standing import duration
-from eqco.report.table_charts import Measured, charts_of_cells
-from eqco.report.tables import largest_difference, subtracts
+from eqco.report.provenance import seeds_of
+from eqco.report.status import duration
+from eqco.report.style import palette
+from eqco.report.tables import largest_difference
 from eqco.runtime.atomic_files import atomic_write
 from eqco.runtime.records import Record
 
 __all__ = ["is_page", "write_page"]
 
 SPOKEN_FOR = ("tab5", "fig4", "study-small-batch", "fig3", "cifar10-simo", "demo")
-PAPER_EXHIBITS = 13  # Figures 1 to 4 and Tables 1 to 9
+OF_THE_PAPER = ("figure", "table")
+ORDER = (*OF_THE_PAPER, "study", "example")
 SMOKE = "smoke"
 TITLE = "<title>EqCo: results</title>"  # in assets/page.html
 # whose printed numbers stand beside ours, where not only its own
@@ -44,30 +45,14 @@ SOURCES = {"fig3": ("fig3", "tab4"), "tab2": ("tab2", "fig3")}
 class Shown:
     """Records of one experiment and profile that stand together on the page."""
 
-    experiment: Experiment
+    experiment: Experiment[Any]
     profile: str
     records: Sequence[Record]
 
     @property
     def exhibit(self) -> Exhibit:
         """How the experiment is shown."""
-        return EXHIBITS.get(self.experiment.name) or plain_exhibit(self.experiment)
-
-    @property
-    def label(self) -> str:
-        """Table 5, or the name of a study."""
-        label = split_title(self.experiment)[0]
-        return self.experiment.name if label == "Study" else label
-
-
-def plain_exhibit(experiment: Experiment) -> Exhibit:
-    """How an experiment is shown that has no line in the catalog: by the charts of its table."""
-
-    def charts(records: Sequence[Record]) -> list[Chart]:
-        measured = Measured(same=records[0].profile == "paper")
-        return charts_of_cells(experiment.compare(records), measured)
-
-    return Exhibit(shows="", charts=charts)
+        return EXHIBITS[self.experiment.name]
 
 
 def write_page(results: Path, out: Path) -> Path:
@@ -117,32 +102,24 @@ def asset(name: str) -> str:
     return (files("eqco.report") / "assets" / name).read_text(encoding="utf-8")
 
 
-def reading_order(name: str) -> tuple[int, str]:
+def reading_order(name: str) -> tuple[int, int, str]:
     """Figures and tables by number, then studies, then the rest.
 
     >>> sorted(["demo", "study-bound", "tab5", "fig4"], key=reading_order)
     ['fig4', 'tab5', 'study-bound', 'demo']
     """
-    kinds = ("fig", "tab", "study")
-    return next((i for i, kind in enumerate(kinds) if name.startswith(kind)), len(kinds)), name
-
-
-def split_title(experiment: Experiment) -> tuple[str, str]:
-    """What stands small above a heading, and the heading."""
-    match = re.fullmatch(r"((?:Figure|Table) \d+|Study): (.*)", experiment.title)
-    label, title = match.groups() if match else (experiment.name, experiment.title)
-    return label, title if title.startswith("f̂") else title[0].upper() + title[1:]
+    experiment = EXPERIMENTS[name]
+    return ORDER.index(experiment.kind), experiment.number, name
 
 
 def section(shown: Sequence[Shown], base: Path, charts: dict[str, list[Chart]]) -> str:
     """One experiment: what it is about, then each profile by itself."""
     experiment, exhibit = shown[0].experiment, shown[0].exhibit
-    label, title = split_title(experiment)
     about = f'<p class="shows">{escape(exhibit.shows)}</p>' if exhibit.shows else ""
     parts = [profile_part(one, base, charts) for one in shown]
     return (
-        f'<section id="{escape(experiment.name)}"><p class="eyebrow">{escape(label)}</p>'
-        f"<h2>{escape(title)}</h2>{about}{''.join(parts)}</section>"
+        f'<section id="{escape(experiment.name)}"><p class="eyebrow">'
+        f"{escape(experiment.label)}</p><h2>{escape(experiment.title)}</h2>{about}{''.join(parts)}</section>"
     )
 
 
@@ -154,15 +131,10 @@ def profile_part(one: Shown, base: Path, charts: dict[str, list[Chart]]) -> str:
     same = one.profile == "paper"
     charts[key] = one.exhibit.charts(records)
     finding = one.exhibit.finding(records)
-    further = experiment.further(records)
-    shown = {
-        **experiment.conclude(cells),
-        **{name: table for name, table in further.items() if subtracts(name)},
-    }
     tables = [comparison_html(cells, caption=caption(one, cells, same))]
     tables += [
         f"<h3>{escape(title)}</h3>{comparison_html(concluded)}"
-        for title, concluded in shown.items()
+        for title, concluded in experiment.conclude(records).items()
         if concluded
     ]
     options = {"--seeds": tuple(seeds_of(records))}
@@ -171,7 +143,7 @@ def profile_part(one: Shown, base: Path, charts: dict[str, list[Chart]]) -> str:
         f'<div data-profile="{escape(one.profile)}">{made_by(one)}'
         + (f'<p class="finding">{escape(finding)}</p>' if finding and one.profile != SMOKE else "")
         + f'<div class="charts" data-charts="{escape(key)}"></div>{"".join(tables)}'
-        + further_tables({name: table for name, table in further.items() if name not in shown})
+        + further_tables(experiment.further(records))
         + command(made)
         + record_list(one, base)
         + "</div>"
@@ -201,7 +173,7 @@ def made_by(one: Shown) -> str:
     words = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
     time = duration(sum(record.seconds for record in records))
     days = max(record.finished for record in records)[:10]
-    about = f"{PROFILES.get(one.profile, '')} · {words} · {runs}, {time} · {days}"
+    about = f"{SCALES[one.profile].about} · {words} · {runs}, {time} · {days}"
     look = " smoke" if one.profile == SMOKE else ""
     return (
         f'<p class="made"><span class="badge{look}">profile {escape(one.profile)}</span> '
@@ -256,16 +228,15 @@ def summary(shown: Sequence[Shown]) -> str:
             if one.experiment.name == name and len(sentences) < 2:
                 said = one.exhibit.finding(one.records)
                 sentences += [f"{escape(said)} {cite(one)}"] * bool(said)
-    done = list(
-        dict.fromkeys(one.label for one in real if re.match("fig|tab", one.experiment.name))
-    )
+    paper = [each for each in EXPERIMENTS.values() if each.kind in OF_THE_PAPER]
+    done = distinct(one.experiment.label for one in real if one.experiment in paper)
     if not sentences:
         sentences.append("No experiment has records yet that would say something.")
     if len(sentences) < 2:
         sentences.append("Below is the command of each experiment that makes its records.")
     names = f" ({', '.join(done)})" if 0 < len(done) < 6 else ""
     sentences.append(
-        f"Records exist here for {len(done)} of the paper's {PAPER_EXHIBITS} figures and "
+        f"Records exist here for {len(done)} of the paper's {len(paper)} figures and "
         f"tables{names}; what has none is listed with the command that makes it."
     )
     return f"<ol>{''.join(f'<li>{sentence}</li>' for sentence in sentences)}</ol>"
@@ -274,13 +245,13 @@ def summary(shown: Sequence[Shown]) -> str:
 def cite(one: Shown) -> str:
     """Where a sentence comes from."""
     seeds = len(seeds_of(one.records))
-    words = f"{one.label}, profile {one.profile}, {seeds} seed{'s' * (seeds > 1)}"
+    words = f"{one.experiment.label}, profile {one.profile}, {seeds} seed{'s' * (seeds > 1)}"
     return f'<a class="cite" href="#{escape(one.experiment.name)}">{escape(words)}</a>'
 
 
 def contents(shown: Sequence[Shown], missing: str, measured: str) -> str:
     """Links to the sections."""
-    places = {one.experiment.name: one.label for one in shown}
+    places = {one.experiment.name: one.experiment.label for one in shown}
     places |= {"missing": "Not run yet"} if missing else {}
     places |= {"benchmarks": "Speed"} if measured else {}
     items = "".join(
@@ -293,7 +264,7 @@ def missing_section(shown: Sequence[Shown]) -> str:
     """Experiments without records, with the command that would make them."""
     done = {one.experiment.name for one in shown if one.profile != SMOKE}
     rows = [
-        f'<tr><th scope="row">{escape(EXPERIMENTS[name].title)}</th>'
+        f'<tr><th scope="row">{escape(EXPERIMENTS[name].heading)}</th>'
         f"<td><code>{escape(command_at_desk(EXPERIMENTS[name]))}</code></td></tr>"
         for name in sorted(EXPERIMENTS, key=reading_order)
         if name not in done
@@ -302,12 +273,24 @@ def missing_section(shown: Sequence[Shown]) -> str:
         return ""
     return (
         '<section id="missing"><h2>Not run yet</h2><p class="shows">Each has one command, which '
-        "goes on from the records that exist.</p>"
-        f'<table class="listing"><tbody>{"".join(rows)}</tbody></table></section>'
+        "resumes from the records that exist.</p>"
+        f'<table class="listing"><tbody>{"".join(rows)}</tbody></table>{published_tables(done)}'
+        "</section>"
     )
 
 
-def command_at_desk(experiment: Experiment) -> str:
+def published_tables(done: Container[str]) -> str:
+    """What the paper has of the experiments without records."""
+    parts = []
+    for name in sorted(EXPERIMENTS, key=reading_order):
+        cells = EXPERIMENTS[name].compare([]) if name not in done else []
+        if cells:
+            heading = f"{EXPERIMENTS[name].label}, as published"
+            parts.append(f"<h3>{escape(heading)}</h3>{comparison_html(cells)}")
+    return "".join(parts)
+
+
+def command_at_desk(experiment: Experiment[Any]) -> str:
     """The command that makes the records an experiment has not: at the desk where it can be."""
     profile = "desk" if "desk" in experiment.profiles else list(experiment.profiles)[-1]
     return command_for(experiment, profile)

@@ -4,14 +4,7 @@ from collections.abc import Sequence
 
 from eqco.runtime.records import Record
 
-__all__ = ["PROFILES", "provenance", "seeds_of"]
-
-PROFILES = {
-    "smoke": "seconds on a CPU: shows that it runs, its numbers mean nothing",
-    "desk": "a small real setting that two CPU cores manage",
-    "embedded": "the embedded photos, where CIFAR-10 is not at hand",
-    "paper": "the published setting",
-}
+__all__ = ["provenance", "seeds_of"]
 
 
 def seeds_of(records: Sequence[Record]) -> list[int]:

@@ -6,7 +6,8 @@ from pathlib import Path
 from rich.console import Console
 
 from eqco.experiments.rule import RulePoint, swing
-from eqco.report.style import COLOURS, INK, panels, save
+from eqco.report.charts import Chart, Series
+from eqco.report.drawing import draw_charts
 from eqco.report.tables import print_table
 
 __all__ = ["plot_rule", "print_rule"]
@@ -32,21 +33,30 @@ def print_rule(console: Console, points: Sequence[RulePoint]) -> None:
 
 
 def plot_rule(points: Sequence[RulePoint], alpha: float, path: Path) -> Path:
-    """Three panels: loss, f̂ and gradient norm against K."""
-    figure, axes = panels(3, width=3.1, height=3.2)
-    for panel, (quantity, name) in zip(axes, QUANTITIES.items(), strict=True):
-        for with_eqco, colour in ((False, COLOURS["infonce"]), (True, COLOURS["eqco"])):
-            side = [point for point in points if point.with_eqco == with_eqco]
-            counts = [point.num_negatives for point in side]
-            values = [getattr(point, quantity) for point in side]
-            label = f"EqCo, α = {alpha:g}" if with_eqco else "InfoNCE"
-            panel.plot(counts, values, "o-", color=colour, markersize=4, label=label)
-        panel.set_xscale("log", base=4)
-        panel.set_xticks(counts, [str(count) for count in counts], rotation=45)
-        panel.minorticks_off()
-        panel.set_ylim(bottom=0)
-        panel.set_xlabel("K, negatives per query", fontsize=9, color=INK)
-        panel.set_title(name, fontsize=10, color=INK)
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=2, fontsize=8.5, frameon=False)
-    return save(figure, path)
+    """Three charts: loss, f̂ and gradient norm against K."""
+    counts = sorted({point.num_negatives for point in points})
+    losses = ((False, "InfoNCE", "infonce"), (True, f"EqCo, α = {alpha:g}", "eqco"))
+    charts = [
+        Chart(
+            title=title,
+            x_label="K, negatives per query",
+            y_label="",
+            series=[
+                Series(
+                    name=name,
+                    points=[
+                        (point.num_negatives, getattr(point, quantity))
+                        for point in points
+                        if point.with_eqco == with_eqco
+                    ],
+                    colour=colour,
+                )
+                for with_eqco, name, colour in losses
+            ],
+            log_x=True,
+            ticks=counts,
+            from_zero=True,
+        )
+        for quantity, title in QUANTITIES.items()
+    ]
+    return draw_charts(charts, path)

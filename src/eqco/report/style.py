@@ -1,4 +1,4 @@
-"""One look for all plots."""
+"""One look for all plots and for the page."""
 
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-__all__ = ["COLOURS", "DARK_COLOURS", "SHADES", "panels", "save", "shade"]
+__all__ = ["COLOURS", "SHADES", "colours", "palette", "panels", "save", "shade"]
 
 COLOURS = {
     "infonce": "#c44e52",
@@ -23,6 +23,28 @@ DARK_COLOURS = {  # the same hues on a dark ground
     "ml-cpc": "#86c98d",
     "decoupled": "#c3a2e3",
     "other": "#e0b060",
+}
+LIGHT = {  # of the page
+    "ground": "#ffffff",
+    "card": "#f7f9fc",
+    "code": "#f0f3f8",
+    "ink": "#22262c",
+    "soft": "#464d57",
+    "muted": "#626b77",
+    "line": "#d9dee6",
+    "hair": "#edf0f4",
+    "on-eqco": "#ffffff",
+}
+DARK = {
+    "ground": "#14171c",
+    "card": "#1a1f27",
+    "code": "#232a34",
+    "ink": "#e8ebf0",
+    "soft": "#c3c9d3",
+    "muted": "#98a2b1",
+    "line": "#333b48",
+    "hair": "#262c36",
+    "on-eqco": "#10151d",
 }
 INK = "#333333"
 SHADES = [f"shade {place}" for place in range(10)]  # of a scale, such as K
@@ -58,3 +80,18 @@ def save(figure: Figure, path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)
     return path
+
+
+def colours(*, dark: bool) -> dict[str, str]:
+    """Every colour by name."""
+    shades = {name.replace(" ", "-"): shade(name, dark=dark) for name in SHADES}
+    return (DARK | DARK_COLOURS if dark else LIGHT | COLOURS) | shades
+
+
+def palette() -> str:
+    """The variables, for light screens and paper, and for dark screens."""
+    light, dark = (
+        ":root{" + "".join(f"--{name}:{value};" for name, value in colours(dark=dim).items()) + "}"
+        for dim in (False, True)
+    )
+    return f"{light}\n@media screen and (prefers-color-scheme: dark){{{dark}}}\n"

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -15,7 +16,7 @@ __all__ = ["write_summary"]
 
 def write_summary(
     console: Console,
-    experiment: Experiment,
+    experiment: Experiment[Any],
     records: Sequence[Record],
     out: Path,
     plot: Callable[[Sequence[Record], Path], Path] | None = None,
@@ -26,7 +27,7 @@ def write_summary(
     header, lines = comparison_table(cells)
     seeds = seeds_of(records)
     notes = [
-        f"{experiment.title}",
+        experiment.heading,
         f"Profile {profile}, seeds {', '.join(map(str, seeds))}, "
         f"{sum(record.seconds for record in records):.0f} s of computing.",
     ]
@@ -39,7 +40,7 @@ def write_summary(
     console.print(notes[0], style="bold", markup=False)
     print_table(console, header, lines)
     texts = [f"# {notes[0]}", *notes[1:], markdown(header, lines)]
-    tables = {**experiment.conclude(cells), **experiment.further(records)}
+    tables = {**experiment.conclude(records), **experiment.further(records)}
     for title, concluded in tables.items():
         header, lines = comparison_table(concluded)
         console.print(f"\n{title}", style="bold", markup=False)

@@ -5,9 +5,11 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
+from eqco.experiments.coordinates import distinct, in_order
 from eqco.experiments.experiment import Comparison
+from eqco.report.words import words
 
-__all__ = ["comparison_table", "largest_difference", "print_table", "subtracts"]
+__all__ = ["comparison_table", "largest_difference", "markdown", "print_table"]
 
 
 def comparison_table(cells: Sequence[Comparison]) -> tuple[list[str], list[list[str]]]:
@@ -15,42 +17,51 @@ def comparison_table(cells: Sequence[Comparison]) -> tuple[list[str], list[list[
 
     A cell shows our mean over seeds, ± half the spread when there are several, and in brackets the
     paper's number and the difference, or the paper's number alone where it was measured in another
-    setting. The second column says what the numbers are worth.
+    setting. Where nothing was run the paper's stands alone. The second
+    column says whether a number is a bound or an estimate.
     """
-    columns = list(dict.fromkeys(cell.column for cell in cells))
-    rows = list(dict.fromkeys(cell.row for cell in cells))
+    columns = in_order(cell.column for cell in cells)
+    rows = distinct(cell.row for cell in cells)
     found = {(cell.row, cell.column): cell for cell in cells}
     labelled = any(cell.kind for cell in cells)
     lines = []
     for row in rows:
         here = [found.get((row, column)) for column in columns]
-        label = [worth_words(here)] if labelled else []
-        lines.append([row, *label, *(cell_text(cell) if cell else "–" for cell in here)])
-    return ["", *(["f̂ is"] if labelled else []), *columns], lines
+        label = [kind_words(here)] if labelled else []
+        run = any(cell.values for cell in here if cell)
+        texts = [cell_text(cell, alone=run) if cell else "–" for cell in here]
+        lines.append([words(row) if run else f"{words(row)} (not run here)", *label, *texts])
+    return ["", *(["f̂ is"] if labelled else []), *map(words, columns)], lines
 
 
-def worth_words(cells: Sequence[Comparison | None]) -> str:
-    """What the numbers of a row are worth: bound, estimate, or which of them both."""
+def kind_words(cells: Sequence[Comparison | None]) -> str:
+    """Whether the numbers of a row are bounds, estimates, or some of both."""
     return " / ".join(dict.fromkeys(cell.kind for cell in cells if cell and cell.kind))
 
 
-def cell_text(cell: Comparison) -> str:
+def cell_text(cell: Comparison, *, alone: bool = True) -> str:
     """One cell: ours ± half the spread [interval] (paper's, difference).
+
+    Where nothing was run it says so, unless its whole row does.
 
     >>> cell_text(Comparison(row="", column="", values=(1.70, 1.72), published=1.8))
     '1.71 ±0.01 (1.8, -0.09)'
     >>> cell_text(Comparison(row="", column="", values=(38.6,), interval=(34.8, 42.2)))
     '38.60 [34.8–42.2]'
+    >>> cell_text(Comparison(row="", column="", values=(), published=63.8))
+    'not run here (paper: 63.8)'
     """
+    if not cell.values:
+        return f"{'not run here ' * alone}(paper: {cell.published})"
     text = f"{cell.mean:.2f}" if abs(cell.mean) < 100 else f"{cell.mean:.0f}"
     if len(cell.values) > 1:
         text += f" ±{cell.spread / 2:.2f}"
     if cell.interval is not None:
         text += f" [{cell.interval[0]:.1f}–{cell.interval[1]:.1f}]"
     if cell.difference is not None:
-        text += f" ({cell.published:g}, {cell.difference:+.2f})"
+        text += f" ({cell.published}, {cell.difference:+.2f})"
     elif cell.published is not None:
-        text += f" (paper's setting: {cell.published:g})"
+        text += f" (paper's setting: {cell.published})"
     return text
 
 
@@ -58,15 +69,6 @@ def largest_difference(cells: Sequence[Comparison]) -> float | None:
     """The largest distance between ours and the paper's; None where nothing is published."""
     distances = [abs(cell.difference) for cell in cells if cell.difference is not None]
     return max(distances, default=None)
-
-
-def subtracts(title: str) -> bool:
-    """Whether a further table takes one setting from another, which is what one looks for.
-
-    >>> subtracts("Gained over InfoNCE, points"), subtracts("Nearest neighbours (kNN), %")
-    (True, False)
-    """
-    return title.startswith("Gained over ") or " less " in title
 
 
 def markdown(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:

@@ -1,7 +1,8 @@
 """Records: one small JSON file per run, so that every number shown can be traced.
 
 A record lives at `results/EXPERIMENT/PROFILE/<recipe hash>-<seed>.json`. A run whose record exists
-and matches is skipped, any other is run.
+and matches is skipped, any other is run. Trainings are kept under the name `trainings`, each once
+for all the experiments that show it.
 """
 
 import hashlib
@@ -10,6 +11,7 @@ import os
 import platform
 import shutil
 import subprocess
+from collections.abc import Container, Iterable
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from importlib import metadata
@@ -22,12 +24,24 @@ import eqco
 from eqco.runtime.atomic_files import atomic_write
 from eqco.runtime.errors import InputError
 
-__all__ = ["Record", "code_version", "find_record", "hardware", "read_records", "recipe_hash"]
+__all__ = [
+    "TRAININGS",
+    "Record",
+    "code_version",
+    "find_record",
+    "hardware",
+    "read_records",
+    "recipe_hash",
+    "require_committed",
+]
 
+TRAININGS = "trainings"  # where the experiments find the trainings that they share
+DIRTY = "-dirty"  # ends the version of a tree with uncommitted changes
+INDENTED = 3  # levels of a record that have a line for each name; what is deeper shares a line
 
 TYPES: dict[str, tuple[type, ...]] = {
     "text": (str,),
-    "names with values": (dict,),
+    "a JSON object": (dict,),
     "a whole number": (int,),
     "a number": (int, float),
     "a number or null": (int, float, type(None)),
@@ -36,12 +50,12 @@ TYPES: dict[str, tuple[type, ...]] = {
 KINDS = {
     "experiment": "text",
     "profile": "text",
-    "recipe": "names with values",
+    "recipe": "a JSON object",
     "seed": "a whole number",
-    "metrics": "names with values",
-    "curves": "names with values",
+    "metrics": "a JSON object",
+    "curves": "a JSON object",
     "code": "text",
-    "hardware": "names with values",
+    "hardware": "a JSON object",
     "seconds": "a number",
     "cpu_seconds": "a number or null",
     "finished": "text",
@@ -89,16 +103,61 @@ class Record:
         """Write the record whole or not at all; returns its path."""
         path = self.path(root)
         with atomic_write(path) as partial:
-            partial.write_text(json.dumps(asdict(self), indent=1, sort_keys=True) + "\n")
+            partial.write_text(compact_json(as_read(asdict(self))) + "\n")
         return path
+
+    @property
+    def versions(self) -> tuple[str, ...]:
+        """The versions of the code behind it: that of the training may be older."""
+        trained_by = self.curves.get("trained_by")
+        return (self.code,) if trained_by is None else (self.code, str(trained_by))
+
+
+def compact_json(value: Any, level: int = 0) -> str:
+    """JSON with a line for each name, and one line for each list, however long.
+
+    >>> print(compact_json({"seed": 0, "curves": {"loss": [[1, 2.5], [2, 1.5]]}}))
+    {
+     "curves": {
+      "loss": [[1,2.5],[2,1.5]]
+     },
+     "seed": 0
+    }
+    """
+    if not isinstance(value, dict) or not value or level == INDENTED:
+        return json.dumps(value, sort_keys=True, separators=(",", ":"))
+    lines = [
+        " " * (level + 1) + f"{json.dumps(name)}: {compact_json(entry, level + 1)}"
+        for name, entry in sorted(value.items())
+    ]
+    return "{\n" + ",\n".join(lines) + "\n" + " " * level + "}"
+
+
+def require_committed(records: Iterable[Record], root: Path) -> None:
+    """Refuse records of code that was never committed: nobody could run them again."""
+    found = {
+        str(record.path(root)): version
+        for record in records
+        for version in record.versions
+        if version.endswith(DIRTY)
+    }
+    if found:
+        named = "; ".join(f"{path} ({version})" for path, version in found.items())
+        raise InputError(
+            f"made from a tree with uncommitted changes: {named}. Such a record fills no published "
+            f"table. Commit, delete it, and run its experiment or benchmark again."
+        )
 
 
 def recipe_hash(recipe: dict[str, Any]) -> str:
     """Ten hexadecimal digits that name a recipe, independent of the order of its keys."""
-    # as JSON reads it back: there every key is a word, and words are sorted otherwise than numbers
-    plain = json.loads(json.dumps(recipe))
-    text = json.dumps(plain, sort_keys=True, separators=(",", ":"))
+    text = json.dumps(as_read(recipe), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:10]
+
+
+def as_read(value: Any) -> Any:
+    """A value as JSON reads it back: every key is a word, and words sort otherwise than numbers."""
+    return json.loads(json.dumps(value))
 
 
 def read_record(path: Path) -> Record:
@@ -135,7 +194,7 @@ def fault_of(values: Any) -> str | None:
     'experiment is missing'
     """
     if not isinstance(values, dict):
-        return "it holds no names"
+        return "expected a JSON object"
     for name, kind in KINDS.items():
         if name not in values and name not in LATER:
             return f"{name} is missing"
@@ -181,9 +240,16 @@ def misplacement(record: Record, path: Path) -> str | None:
     return None
 
 
-def read_records(root: Path, experiment: str, profile: str) -> list[Record]:
-    """All records of one experiment and profile, in a fixed order."""
-    return [read_record(path) for path in sorted((root / experiment / profile).glob("*.json"))]
+def read_records(
+    root: Path, experiment: str, profile: str, hashes: Container[str] | None = None
+) -> list[Record]:
+    """All records of one experiment and profile, or those of some recipes, in a fixed order."""
+    found = sorted((root / experiment / profile).glob("*.json"))
+    return [
+        read_record(path)
+        for path in found
+        if hashes is None or path.stem.partition("-")[0] in hashes
+    ]
 
 
 def find_record(

@@ -1,0 +1,145 @@
+"""Trainings that experiments ask for: from coordinates to a recipe, in this file alone."""
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+from eqco.evaluation.linear import LINEAR_PROTOCOLS, LinearProtocol
+from eqco.methods import MoCoSettings, SimCLRSettings, SiMoSettings
+from eqco.recipes import RECIPES, Recipe, recipe_to_dict
+from eqco.recipes.profiles import PUBLISHED_EPOCHS, Scale, at_scale
+from eqco.runtime.records import recipe_hash
+
+__all__ = ["GradientTask", "TrainingTask", "moco", "simclr", "simo"]
+
+GRADIENT_MOMENTS = 4  # Fig. 2 looks at a quarter, a half, three quarters and the end
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingTask:
+    """One training, and how its encoder is evaluated: what a record of `trainings` is of.
+
+    Args:
+        data: name of the data set.
+        recipe: of the training; its seed is the record's.
+        neighbours: of the kNN accuracy.
+        accuracy: probe: logistic regression; the paper's protocol; None: by kNN alone.
+    """
+
+    data: str
+    recipe: Recipe
+    neighbours: int
+    accuracy: Literal["probe"] | LinearProtocol | None
+
+    @property
+    def metric(self) -> str:
+        """The accuracy by its name among the metrics."""
+        return "linear" if isinstance(self.accuracy, LinearProtocol) else self.accuracy or "knn"
+
+    def to_dict(self) -> dict[str, Any]:
+        """As a record holds it."""
+        linear = self.accuracy if isinstance(self.accuracy, LinearProtocol) else None
+        return {
+            "data": self.data,
+            "training": recipe_to_dict(self.recipe),
+            "neighbours": self.neighbours,
+            "accuracy": self.metric,
+            **({"linear": {**asdict(linear), "drops": list(linear.drops)}} if linear else {}),
+        }
+
+    def run_name(self, seed: int) -> str:
+        """The folder of the training, named after all that it depends on."""
+        named = recipe_hash({"data": self.data, "training": recipe_to_dict(self.recipe)})
+        return f"{self.data}-{named}-{seed}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class GradientTask:
+    """One plain training, and what to ask of its moments: counts of negatives, α, batches."""
+
+    training: TrainingTask
+    counts: tuple[int, ...]
+    alpha: float
+    batches: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """As a record holds it."""
+        return {
+            "data": self.training.data,
+            "training": recipe_to_dict(self.training.recipe),
+            "counts": list(self.counts),
+            "alpha": self.alpha,
+            "batches": self.batches,
+        }
+
+
+def simo(
+    scale: Scale,
+    *,
+    count: int | None,
+    alpha: float | None,
+    queue: int = 0,
+    epochs: int = PUBLISHED_EPOCHS,
+    num_queries: int | None = None,
+    encoder: dict[str, Any] | None = None,
+    **method: Any,
+) -> TrainingTask:
+    """A training of SiMo; `epochs` are the paper's, `encoder` and `method` are changed settings.
+
+    >>> from eqco.recipes.profiles import PAPER
+    >>> simo(PAPER, count=16, alpha=256).recipe.method.count
+    16
+    """
+    published = replace(RECIPES["simo"], method=SiMoSettings(count=count, queue_size=queue))
+    recipe = at_scale(imitating(published, alpha), scale, epochs=epochs, num_queries=num_queries)
+    recipe = replace(
+        recipe,
+        method=replace(recipe.method, **method),
+        encoder=replace(recipe.encoder, **(encoder or {})),
+    )
+    return evaluated(recipe, scale)
+
+
+def moco(
+    framework: Literal["mocov1", "mocov2"],
+    scale: Scale,
+    *,
+    count: int,
+    alpha: float | None,
+    epochs: int = PUBLISHED_EPOCHS,
+    num_queries: int | None = None,
+) -> TrainingTask:
+    """A training of MoCo; the baseline, with all of the memory and no margin, keeps what Fig. 2
+    needs.
+
+    >>> from eqco.recipes.profiles import PAPER
+    >>> moco("mocov2", PAPER, count=65536, alpha=None).recipe.training.keep_every
+    50
+    """
+    published = replace(RECIPES[framework], method=MoCoSettings(queue_size=count))
+    recipe = at_scale(imitating(published, alpha), scale, epochs=epochs, num_queries=num_queries)
+    if framework == "mocov2" and count == scale.memory and alpha is None:
+        keep = max(1, recipe.training.epochs // GRADIENT_MOMENTS)
+        recipe = replace(recipe, training=replace(recipe.training, keep_every=keep))
+    return evaluated(recipe, scale)
+
+
+def simclr(scale: Scale, *, count: int, alpha: float | None) -> TrainingTask:
+    """A training of SimCLR; negatives are drawn from both views."""
+    published = replace(RECIPES["simclr"], method=SimCLRSettings(count=count))
+    return evaluated(at_scale(imitating(published, alpha), scale), scale, protocol="simclr")
+
+
+def imitating(recipe: Recipe, alpha: float | None) -> Recipe:
+    """The recipe with an α: 256 and 256.0 are one training, and get one name."""
+    exact = None if alpha is None else float(alpha)
+    return replace(recipe, objective=replace(recipe.objective, alpha=exact))
+
+
+def evaluated(recipe: Recipe, scale: Scale, protocol: str = "moco") -> TrainingTask:
+    """The training on the data of a scale, and the accuracy that it asks for."""
+    return TrainingTask(
+        data=scale.data,
+        recipe=recipe,
+        neighbours=scale.neighbours,
+        accuracy="probe" if scale.accuracy == "probe" else LINEAR_PROTOCOLS[protocol],
+    )

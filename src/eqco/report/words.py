@@ -1,0 +1,58 @@
+"""Words for coordinates: rows, columns, axes and titles are named here and nowhere else."""
+
+import math
+
+from eqco.experiments.coordinates import Difference, Place
+
+__all__ = ["LOSSES", "axis_words", "words"]
+
+LOSSES = {
+    "infonce": "InfoNCE",
+    "eqco": "EqCo",
+    "decoupled": "decoupled",
+    "ml-cpc": "multi-label CPC",
+}
+BATCH_NORMS = {"shuffling": "shuffling BN", "sync": "Sync BN"}
+SYMBOLS = {"num_negatives": "K", "num_queries": "N", "alpha": "α", "ema_decay": "β"}
+
+
+def words(place: Place) -> str:
+    """A row or a column as a table names it.
+
+    >>> from eqco.experiments.coordinates import Coordinates
+    >>> words(Coordinates(framework="MoCo", loss="eqco", alpha=256.0))
+    'MoCo, EqCo, α=256'
+    >>> words(Coordinates(source="batch", loss="infonce")), words(Coordinates(epochs=12))
+    ('batch: InfoNCE', '12 epochs')
+    >>> words(Coordinates(framework="SiMo", num_negatives=16, alpha=256)), words("raw pixels")
+    ('SiMo, K=16, α=256', 'raw pixels')
+    """
+    if isinstance(place, str):
+        return place
+    if isinstance(place, Difference):
+        return f"{words(place.of)} less {words(place.less)}"
+    given = place.given
+    parts = [given[name] for name in ("framework", "network") if name in given]
+    if place.width is not None:
+        parts[-1] += f" ({place.width}x)"
+    symbols = list(SYMBOLS)
+    if place.loss is not None:  # α belongs to its loss, and the limit has none
+        imitates = place.alpha is not None and math.isfinite(place.alpha)
+        parts.append(LOSSES[place.loss] + (f", α={place.alpha:g}" if imitates else ""))
+        symbols.remove("alpha")
+    parts += [f"{SYMBOLS[name]}={given[name]:g}" for name in symbols if name in given]
+    parts += [BATCH_NORMS[place.batch_norm]] if place.batch_norm else []
+    parts += [f"{place.epochs} epochs"] if place.epochs is not None else []
+    parts += [f"after {place.after_epochs:g} epochs"] if place.after_epochs is not None else []
+    parts += [f"information {place.information:g}"] if place.information is not None else []
+    parts += [given[name] for name in ("weights", "metric", "category") if name in given]
+    return ": ".join(filter(None, (place.source, ", ".join(parts))))
+
+
+def axis_words(name: str) -> str:
+    """A coordinate as an axis names it.
+
+    >>> axis_words("num_negatives"), axis_words("epochs")
+    ('K', 'epochs')
+    """
+    return SYMBOLS.get(name, name)

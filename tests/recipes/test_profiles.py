@@ -1,0 +1,44 @@
+"""One list of profiles: what becomes of the published recipes at each scale."""
+
+from dataclasses import replace
+
+import pytest
+
+from eqco.recipes import RECIPES, named_recipe
+from eqco.recipes.profiles import DEMO, DESK, LIGHT, PAPER, PROFILES, at_scale
+
+
+@pytest.mark.parametrize(("profile", "scale"), [("demo", DEMO), ("desk", LIGHT)])
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_scale_gives_the_recipe_that_its_profile_names(name, profile, scale):
+    recipe = at_scale(RECIPES[name], scale)
+    if RECIPES[name].method == "moco":
+        recipe = replace(recipe, negatives=replace(recipe.negatives, count=scale.memory))
+    assert recipe == named_recipe(name, profile)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_the_published_scale_changes_nothing_but_how_often_is_looked_and_how_data_is_read(name):
+    recipe, published = at_scale(RECIPES[name], PAPER), RECIPES[name]
+    looks = {"log_every": 100, "diagnose_every": 1000}
+    assert recipe == replace(
+        published,
+        training=replace(published.training, **looks),
+        data=replace(published.data, workers=8),
+    )
+
+
+def test_drops_and_warm_up_keep_their_shares_of_a_shorter_training():
+    """120 and 160 of 200 epochs become 7 and 10 of 12; the warm-up of 10 becomes 0.6."""
+    assert at_scale(RECIPES["mocov1"], DESK).optimiser.drops == (7, 10)
+    assert at_scale(RECIPES["simo"], DESK).optimiser.warmup_epochs == pytest.approx(0.6)
+
+
+def test_a_larger_batch_keeps_the_base_rate_that_the_rule_scales():
+    recipe = at_scale(RECIPES["mocov2"], DESK, num_queries=1024)
+    assert recipe.training.num_queries == 1024
+    assert recipe.optimiser.base_learning_rate == DESK.small.learning_rate
+
+
+def test_every_profile_says_what_it_is_for():
+    assert all(scale.about and scale.data for scale in PROFILES.values())
