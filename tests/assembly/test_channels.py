@@ -51,7 +51,7 @@ def run(request, tmp_path_factory):
     kind = np.uint16 if request.param == 13 else np.uint8
     data = write_classes(place / "data", request.param, kind=kind)
     about = []
-    train(recipe(), data, out=place / "run", announce=about.append)
+    train(recipe(), data, out=place / "run", on_start=about.append)
     return request.param, data, place / "run", about[0]
 
 

@@ -1,7 +1,7 @@
 """Runs: train from the beginning, go on, and take the encoder away."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from eqco.assembly.parts import build_components, build_encoder, chance_level, scaled_rate
-from eqco.data import Source, find_pipeline, open_source, write_unreadable
+from eqco.data import Source, ViewSpec, open_source, write_unreadable
 from eqco.data.opening import NAMES
 from eqco.encoders import Encoder, in_channels_of
 from eqco.recipes import RECIPES, Recipe, recipe_from_dict, recipe_to_dict
@@ -174,7 +174,7 @@ def run_info(recipe: Recipe, source: Source, components: TrainerComponents, step
         steps_per_epoch=components.loader.steps_per_epoch,
         step=step,
         channels=source.channels,
-        left_out=find_pipeline(recipe.data.pipeline).left_out(source.channels),
+        left_out=left_out(components.loader.views, source.channels),
         chance=chance_level(source),
     )
 
@@ -224,6 +224,12 @@ def finish(
     return outcome
 
 
+def left_out(views: Sequence[ViewSpec], channels: int) -> tuple[str, ...]:
+    """The operations of the views that images of so many bands do without."""
+    names = (name for view in views for name in view.pipeline.left_out(channels))
+    return tuple(dict.fromkeys(names))
+
+
 def environment(
     data: Any, source: Source, components: TrainerComponents, device: torch.device | str
 ) -> dict[str, Any]:
@@ -236,13 +242,7 @@ def environment(
         "data": source.name,
         "images": len(components.loader.split),
         "channels": source.channels,
-        "left_out": sorted(
-            {
-                name
-                for view in components.loader.views
-                for name in view.pipeline.left_out(source.channels)
-            }
-        ),
+        "left_out": left_out(components.loader.views, source.channels),
         "steps_per_epoch": components.loader.steps_per_epoch,
         "parameters": sum(p.numel() for p in components.method.encoder.parameters()),
         "device": str(device),
