@@ -244,10 +244,12 @@ def test_a_shared_draw_of_a_queue_is_a_smaller_pool():
     assert (drawn.indices, drawn.excluded, len(drawn.keys.unique())) == (None, None, 7)
 
 
-def test_draws_of_few_are_those_of_every_version():
+def test_draws_are_those_of_every_version():
     """Recorded trainings depend on them."""
     places = distinct_places(2, 300, 5, generator_for("negatives", 1, 2))
     assert places.tolist() == [[225, 107, 126, 140, 84], [17, 131, 40, 34, 161]]
+    chosen = chosen_places(2, 36, 33, generator_for("negatives", 1, 2))
+    assert (~chosen).nonzero()[:, 1].view(2, 3).tolist() == [[2, 8, 28], [0, 12, 20]]
 
 
 @settings(max_examples=40)
