@@ -46,7 +46,8 @@ def small_loss(
 
     Args:
         queries: (N, D).
-        pool: the keys, positives among them, (M, D); None: the queries, but for the one that asks.
+        pool: the keys, positives among them, (M, D); None: the queries, each a key
+            of all others.
         temperature: τ.
         positive_at: the row of each query's positive in the pool, (N, 1).
         offset: what is added to the log-odds: log(α/K).
