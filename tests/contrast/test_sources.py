@@ -37,9 +37,9 @@ def drawn(n, count, *, seed=0, step=0, index=None, views=1, shared=False):
 def test_in_batch_leaves_out_only_the_own_instance(n, views):
     index = torch.arange(n)
     pool = eqco.in_batch_negatives(*[unit_vectors(v, n, 4) for v in range(views)], index=index)
-    met = key_indices(pool, n)
-    assert pool.num_negatives == views * (n - 1) == met.shape[1]
-    for query, row in enumerate(met.tolist()):
+    found = key_indices(pool, n)
+    assert pool.num_negatives == views * (n - 1) == found.shape[1]
+    for query, row in enumerate(found.tolist()):
         assert sorted(row) == [j for j in range(views * n) if j % n != query]
 
 
@@ -173,7 +173,7 @@ def test_reading_changes_nothing_and_keys_carry_no_gradient():
 
 
 @given(seed=seeds, sampled=st.booleans(), queued=st.integers(1, 9))
-def test_combined_sources_meet_both_and_k_is_the_sum(seed, sampled, queued):
+def test_combined_sources_have_both_and_k_is_the_sum(seed, sampled, queued):
     n, index = 6, torch.arange(6)
     queries, keys = unit_vectors(seed, n, 4), unit_vectors(seed + 1, n, 4)
     batch = eqco.in_batch_negatives(keys, index=index)

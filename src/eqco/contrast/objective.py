@@ -128,7 +128,7 @@ def contrastive_loss(
 def terms(
     num_negatives: int, alpha: float | None, margin: float | None, similarity: Similarity
 ) -> dict[str, Any]:
-    """What is done to similarities, in the words of those who compute the loss."""
+    """α, margin and similarity as arguments of `small_loss` and `loss_per_query`."""
     decoupled = alpha == math.inf
     ratio = 0.0 if alpha is None or decoupled else math.log(alpha) - math.log(num_negatives)
     return {
