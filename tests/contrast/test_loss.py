@@ -84,12 +84,12 @@ def test_chosen_indices_give_eq_1_and_repeated_ones_count_twice(seed, k, m):
 @given(
     seed=seeds,
     chunk=st.integers(1, 30),
-    meets=st.sampled_from(["all", "indices", "excluded"]),
+    chosen_by=st.sampled_from(["all", "indices", "excluded"]),
     decoupled=st.booleans(),
     unit=st.booleans(),
 )
 def test_streaming_and_direct_agree_in_value_and_every_gradient(
-    seed, chunk, meets, decoupled, unit
+    seed, chunk, chosen_by, decoupled, unit
 ):
     n, m = 5, 23
     generator = torch.Generator().manual_seed(seed)
@@ -109,7 +109,7 @@ def test_streaming_and_direct_agree_in_value_and_every_gradient(
         given_tensors.append(torch.tensor(0.3, dtype=torch.float64, requires_grad=True))
         loss = streamed_loss(
             *given_tensors, offset=1.3, margin=0.1, decoupled=decoupled, unit=unit, chunk=size,
-            **places[meets],
+            **places[chosen_by],
         )  # fmt: skip
         found.append([loss, *torch.autograd.grad(loss, given_tensors, upstream)])
     for streamed, direct in zip(*found, strict=True):
@@ -374,7 +374,7 @@ def test_a_temperature_that_moves_stays_in_one_graph():
         assert_close(compiled(temperature), loss(temperature))
 
 
-def test_a_key_met_more_often_than_two_bytes_can_count():
+def test_a_key_repeated_more_often_than_two_bytes_can_count():
     queries, positives = vectors(0, 2, 4), vectors(1, 2, 4)
     key = vectors(2, 1, 4)
     often = eqco.Negatives(key, indices=torch.zeros(2, 40_000, dtype=torch.int64))

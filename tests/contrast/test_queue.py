@@ -1,6 +1,7 @@
 """The queue's state, the types it holds, several processes, and torch.compile."""
 
 import json
+import math
 import textwrap
 
 import pytest
@@ -66,6 +67,9 @@ def test_a_state_without_a_queue_leaves_it_as_it_was():
         ({"cursor": 5}, "cursor=5, which must be 0 to 4"),
         ({"cursor": 2}, "cursor=2 and filled=3, which must be equal until the queue of 5 is full"),
         ({"batches": 0}, "batches=0 and filled=3"),
+        ({"filled": [3, 3]}, r"filled=tensor\(\[3, 3\]\), which must be one whole number"),
+        ({"cursor": math.nan}, "cursor=nan, which must be one whole number"),
+        ({"keys": 1.0}, r"keys of shape \(\), which must be \(capacity, dim\)"),
     ],
 )
 def test_a_damaged_state_is_refused_and_nothing_changes(changes, message):
@@ -196,17 +200,19 @@ def test_a_compiled_encoder_beside_loss_and_queue_is_one_graph():
     assert counting.graphs == 1
 
 
-def test_a_draw_outside_leaves_the_compiled_loss_one_graph():
+@pytest.mark.parametrize("count", [5, 40])
+def test_a_draw_outside_leaves_the_compiled_loss_one_graph(count):
+    """Few negatives are indices, many a mask."""
     torch._dynamo.reset()
-    pool = eqco.in_batch_negatives(torch.randn(20, 4))
-    queries = torch.randn(20, 4)
+    queries, keys = torch.randn(2, 50, 4)
+    pool = eqco.in_batch_negatives(keys)
 
     @torch.compile(fullgraph=True, backend="eager")
     def loss(drawn):
         return eqco.contrastive_loss(queries, pool.keys, drawn, alpha=64)
 
     for step in range(3):
-        drawn = eqco.sampled_negatives(pool, 5, seed=0, step=step)
+        drawn = eqco.sampled_negatives(pool, count, seed=0, step=step)
         torch.testing.assert_close(
             loss(drawn), eqco.contrastive_loss(queries, pool.keys, drawn, alpha=64)
         )

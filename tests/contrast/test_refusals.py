@@ -36,7 +36,8 @@ def holding(value, count):
         ((*PAIR, eqco.KeyQueue(4, dim=8)), {}, r"a KeyQueue; pass queue.negatives\(\)"),
         ((*PAIR, eqco.in_batch_negatives), {}, "the function in_batch_negatives; call it"),
         ((PAIR[0].numpy(), PAIR[1]), {}, "queries is a ndarray; pass a torch tensor"),
-        (PAIR, {"alpha": "256"}, "alpha='256' is text; give a number"),
+        (PAIR, {"alpha": "256"}, "alpha='256' is a str; give a number"),
+        (PAIR, {"temperature": [0.1]}, r"temperature=\[0\.1\] is a list; give a number"),
         (PAIR, {"alpha": 0}, "alpha=0; it is the number of negatives imitated"),
         (PAIR, {"alpha": -2.0}, "alpha=-2.0"),
         (PAIR, {"alpha": math.nan}, "alpha=nan"),
@@ -141,6 +142,10 @@ def test_a_mode_without_values_gives_shapes_and_gradients(check_finite):
             eqco.NTXentLoss(check_finite=check_finite, **settings)(first, second).backward()
         assert first.grad.shape == second.grad.shape == (8, 16)
         assert learning.log_scale.grad.shape == ()
+        with pytest.raises(InputError, match=r"count=33 in a FakeTensorMode.*Choose up to 32"):
+            eqco.sampled_negatives(
+                eqco.Negatives(torch.ones(40, 4)), 33, seed=0, step=0, num_queries=2
+            )
 
 
 def test_large_but_finite_values_are_not_mistaken_for_infinity():
@@ -177,6 +182,9 @@ def test_tensors_on_another_device_are_refused():
         eqco.NTXentLoss()(PAIR[0], PAIR[1].to("meta"))
     with pytest.raises(InputError, match="negatives are on meta but queries on cpu"):
         eqco.contrastive_loss(*PAIR, torch.ones(5, 8, device="meta"))
+    far = [each.to("meta") for each in PAIR]
+    with pytest.raises(InputError, match=r"negatives\.excluded are on cpu but queries on meta"):
+        eqco.contrastive_loss(*far, eqco.Negatives(far[1], excluded=torch.arange(4)[:, None]))
 
 
 @pytest.mark.parametrize(
@@ -214,6 +222,40 @@ def test_tensors_on_another_device_are_refused():
         ),
         (lambda: eqco.Negatives(torch.ones(3, 2), indices=torch.ones(3, 1)), "torch.int64"),
         (lambda: eqco.Negatives(torch.ones(3, 2), excluded=torch.ones(3).long()), "excluded of"),
+        (
+            lambda: eqco.Negatives(torch.ones(3, 2), indices=[[0]]),
+            "indices is a list; give a torch",
+        ),
+        (
+            lambda: eqco.Negatives(
+                torch.ones(3, 2), torch.ones(2, 1).long(), mask=torch.ones(2, 3)
+            ),
+            "indices and mask were both given",
+        ),
+        (
+            lambda: eqco.Negatives(torch.ones(3, 2), mask=torch.ones(1, 3, device="meta").bool()),
+            "mask has no values",
+        ),
+        (
+            lambda: eqco.combine_negatives(
+                eqco.Negatives(torch.ones(3, 2), mask=torch.ones(2, 3).bool().tril()),
+                eqco.Negatives(torch.ones(3, 2)),
+            ),
+            "mask has from 1 to 2 keys in a row",
+        ),
+        (
+            lambda: eqco.combine_negatives(
+                eqco.Negatives(torch.ones(3, 2), indices=torch.tensor([[3]])),
+                eqco.Negatives(torch.ones(3, 2)),
+            ),
+            "indices holds row numbers from 3 to 3, but the 3 keys",
+        ),
+        (
+            lambda: eqco.combine_negatives(
+                eqco.Negatives(torch.ones(3, 2)), eqco.Negatives(torch.ones(3, 2, device="meta"))
+            ),
+            "second source are on meta but those of the first on cpu",
+        ),
         (lambda: eqco.KeyQueue(0, 4), "capacity=0"),
         (lambda: eqco.KeyQueue(4, 4).negatives(), "the queue of 4 keys is empty"),
         (lambda: eqco.KeyQueue(4, 4).enqueue(torch.ones(2, 3)), r"keys of shape \(2, 3\)"),

@@ -37,9 +37,9 @@ def drawn(n, count, *, seed=0, step=0, index=None, views=1, shared=False):
 def test_in_batch_leaves_out_only_the_own_instance(n, views):
     index = torch.arange(n)
     pool = eqco.in_batch_negatives(*[unit_vectors(v, n, 4) for v in range(views)], index=index)
-    met = key_indices(pool, n)
-    assert pool.num_negatives == views * (n - 1) == met.shape[1]
-    for query, row in enumerate(met.tolist()):
+    found = key_indices(pool, n)
+    assert pool.num_negatives == views * (n - 1) == found.shape[1]
+    for query, row in enumerate(found.tolist()):
         assert sorted(row) == [j for j in range(views * n) if j % n != query]
 
 
@@ -173,7 +173,7 @@ def test_reading_changes_nothing_and_keys_carry_no_gradient():
 
 
 @given(seed=seeds, sampled=st.booleans(), queued=st.integers(1, 9))
-def test_combined_sources_meet_both_and_k_is_the_sum(seed, sampled, queued):
+def test_combined_sources_have_both_and_k_is_the_sum(seed, sampled, queued):
     n, index = 6, torch.arange(6)
     queries, keys = unit_vectors(seed, n, 4), unit_vectors(seed + 1, n, 4)
     batch = eqco.in_batch_negatives(keys, index=index)
@@ -244,10 +244,12 @@ def test_a_shared_draw_of_a_queue_is_a_smaller_pool():
     assert (drawn.indices, drawn.excluded, len(drawn.keys.unique())) == (None, None, 7)
 
 
-def test_draws_of_few_are_those_of_every_version():
+def test_draws_are_those_of_every_version():
     """Recorded trainings depend on them."""
     places = distinct_places(2, 300, 5, generator_for("negatives", 1, 2))
     assert places.tolist() == [[225, 107, 126, 140, 84], [17, 131, 40, 34, 161]]
+    chosen = chosen_places(2, 36, 33, generator_for("negatives", 1, 2))
+    assert (~chosen).nonzero()[:, 1].view(2, 3).tolist() == [[2, 8, 28], [0, 12, 20]]
 
 
 @settings(max_examples=40)

@@ -1,13 +1,13 @@
 """What the loss refuses, said in the words of its arguments."""
 
 import math
+from numbers import Real
 from types import FunctionType
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensor
 
-from eqco.contrast.negatives import Negatives, row_counts
+from eqco.contrast.negatives import Negatives, check_device, has_values
 from eqco.contrast.streaming import precision
 from eqco.runtime.errors import InputError
 
@@ -18,7 +18,6 @@ __all__ = [
     "check_finite_loss",
     "check_finite_values",
     "check_floating",
-    "check_places",
     "check_pool",
     "check_setting",
     "check_temperature",
@@ -46,8 +45,6 @@ def check_setting(
     for name, number in (("temperature", temperature), ("alpha", alpha), ("margin", margin)):
         if type(number) is float or number is None:
             continue
-        if isinstance(number, str):
-            raise InputError(f"{name}={number!r} is text; give a number.")
         if isinstance(number, Tensor) and name != "temperature":
             raise InputError(
                 f"{name} is a tensor, but only the temperature can learn. Give a number, such as "
@@ -58,6 +55,8 @@ def check_setting(
                 f"{name} is the module {type(number).__name__}; call it, and pass the tensor that "
                 f"it returns. EqCoLoss and NTXentLoss take an eqco.LearnableTemperature as it is."
             )
+        if not isinstance(number, Real | Tensor):
+            raise InputError(f"{name}={number!r} is a {type(number).__name__}; give a number.")
     if temperature is None:
         raise InputError("temperature=None; it must be a finite number greater than 0.")
     if isinstance(temperature, Tensor):
@@ -123,11 +122,6 @@ def check_temperature(temperature: float | Tensor, check_finite: bool | None) ->
         )
 
 
-def has_values(tensor: Tensor) -> bool:
-    """Whether numbers are there to look at: not on meta, in a FakeTensorMode or in a compiler."""
-    return not (tensor.is_meta or torch.compiler.is_compiling() or isinstance(tensor, FakeTensor))
-
-
 def check_embeddings(queries: Tensor, positives: Tensor) -> None:
     """Refuse queries and positives that are not one row each of the same instances."""
     check_floating("queries", queries)
@@ -174,6 +168,8 @@ def check_pool(queries: Tensor, negatives: Negatives | Tensor) -> int:
                     f"negatives.{name} has {len(places)} rows for {num_queries} queries; "
                     f"it needs one row per query."
                 )
+            if places is not None:
+                check_device(f"negatives.{name}", places, queries)
         num_negatives = negatives.num_negatives
     if num_negatives < 1:
         raise InputError(
@@ -184,35 +180,8 @@ def check_pool(queries: Tensor, negatives: Negatives | Tensor) -> int:
     return num_negatives
 
 
-def check_places(negatives: Negatives | Tensor) -> None:
-    """Refuse row numbers that no key has, and keys excluded twice, which would be miscounted."""
-    if not isinstance(negatives, Negatives):
-        return
-    size = len(negatives.keys)
-    for name, places in (("indices", negatives.indices), ("excluded", negatives.excluded)):
-        if places is not None and places.numel():
-            low, high = int(places.min()), int(places.max())
-            if low < 0 or high >= size:
-                raise InputError(
-                    f"negatives.{name} holds row numbers from {low} to {high}, but the {size} keys "
-                    f"have the numbers 0 to {size - 1}."
-                )
-    if negatives.mask is not None:
-        fewest, most = (int(each) for each in row_counts(negatives.mask).aminmax())
-        if fewest < most:
-            raise InputError(
-                f"negatives.mask has from {fewest} to {most} keys in a row; all queries must have "
-                f"the same number."
-            )
-    excluded = negatives.excluded
-    if excluded is not None and excluded.shape[1] > 1:
-        ordered = excluded.sort(dim=1).values
-        if bool((ordered[:, 1:] == ordered[:, :-1]).any()):
-            raise InputError("negatives.excluded names a key twice in one row; name each once.")
-
-
 def wants_finite_check(check_finite: bool | None, queries: Tensor) -> bool:
-    """Whether to look at the values: always if asked, else where looking does not wait."""
+    """Whether to check the values: as the caller says, else where it does not wait for a device."""
     if check_finite is None:
         check_finite = queries.device.type == "cpu"
     return check_finite and has_values(queries)
@@ -290,16 +259,8 @@ def no_tensor(given: object) -> str:
     if hasattr(given, "negatives") and hasattr(given, "enqueue"):
         return (
             f"a {kind}; pass queue.negatives(), and call queue.enqueue(keys) after the step, so "
-            f"that no query meets its own key."
+            f"that no query has its own key as a negative."
         )
     if isinstance(given, FunctionType):
         return f"the {kind} {given.__name__}; call it, and pass what it returns."
     return f"a {kind}; pass a torch tensor (torch.as_tensor makes one)."
-
-
-def check_device(name: str, tensor: Tensor, other: Tensor, others: str = "queries") -> None:
-    """Refuse tensors that live on another device than the queries, or than `others`."""
-    if tensor.device != other.device:
-        raise InputError(
-            f"{name} are on {tensor.device} but {others} on {other.device}; move them together."
-        )

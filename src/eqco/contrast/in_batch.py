@@ -37,8 +37,8 @@ def in_batch_negatives(*views: Tensor, index: Tensor | None = None) -> Negatives
         raise InputError(f"views of shapes {shapes}; both views must have one key per instance.")
     if num_instances < 2:
         raise InputError(
-            f"a batch of num_queries={num_instances} offers no negatives, since a query never "
-            f"meets its own instance. Use a batch of at least 2, or a queue."
+            f"a batch of num_queries={num_instances} offers no negatives, since a query's "
+            f"own instance is none. Use a batch of at least 2, or a queue."
         )
     if index is None:
         index = torch.arange(num_instances, device=views[0].device)

@@ -2,12 +2,13 @@
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ParamSpec, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 from eqco.contrast.streaming import without_autocast
 from eqco.runtime.errors import InputError
@@ -42,31 +43,49 @@ class Negatives:
     indices: Tensor | None = None
     excluded: Tensor | None = None
     mask: Tensor | None = None
+    num_masked: int = field(init=False, repr=False, default=0)
 
     def __post_init__(self) -> None:
         if not isinstance(self.keys, Tensor) or self.keys.dim() != 2:
             given = getattr(self.keys, "shape", None)
             shown = type(self.keys).__name__ if given is None else f"shape {tuple(given)}"
             raise InputError(f"keys of {shown}; a pool of negatives is a torch tensor (M, D).")
+        for name in ("indices", "excluded", "mask"):
+            places = getattr(self, name)
+            if places is not None and not isinstance(places, Tensor):
+                raise InputError(f"{name} is a {type(places).__name__}; give a torch tensor.")
         for name, places in (("indices", self.indices), ("excluded", self.excluded)):
             if places is not None and (places.dim() != 2 or places.dtype != torch.int64):
                 raise InputError(
                     f"{name} of shape {tuple(places.shape)} and type {places.dtype}; it must be "
                     f"(N, places) of type torch.int64: row numbers of the {len(self.keys)} keys."
                 )
+        if self.mask is not None:
+            # once, so that neither a compiled loss nor one on an accelerator has to read values
+            object.__setattr__(self, "num_masked", self.count_mask(self.mask))
 
-        mask = self.mask
-        if mask is not None and (mask.dtype != torch.bool or mask.shape[1:] != self.keys.shape[:1]):
+    def count_mask(self, mask: Tensor) -> int:
+        """K by the first row of a mask; one that does not fit the keys is refused."""
+        size = len(self.keys)
+        if self.indices is not None:
+            raise InputError("indices and mask were both given; each says K by itself. Give one.")
+        if mask.dtype != torch.bool or mask.dim() != 2 or mask.shape[1] != size or not len(mask):
             raise InputError(
-                f"mask of shape {tuple(mask.shape)} and type {mask.dtype}; it must be "
-                f"(N, {len(self.keys)}) of type torch.bool: one value for each key."
+                f"mask of shape {tuple(mask.shape)} and type {mask.dtype}; it must be (N, {size}) "
+                f"of type torch.bool: one value for each key."
             )
+        if mask.is_meta or isinstance(mask, FakeTensor):
+            raise InputError(
+                "mask has no values (it is on meta or in a FakeTensorMode), and K is counted from "
+                "them. Give indices there."
+            )
+        return int(mask[0].sum())
 
     @property
     def num_negatives(self) -> int:
         """K, counted: the negatives that each query really has."""
         if self.mask is not None:
-            return int(self.mask[0].sum())
+            return self.num_masked
         if self.indices is not None:
             return self.indices.shape[1]
         return len(self.keys) - (0 if self.excluded is None else self.excluded.shape[1])
@@ -118,6 +137,10 @@ def combine_negatives(first: Negatives, second: Negatives) -> Negatives:
             f"negatives for {' and for '.join(map(str, sorted(rows)))} queries; both must be for "
             f"the same ones."
         )
+    check_device("keys of the second source", second.keys, first.keys, "those of the first")
+    for source in (first, second):
+        if source.keys.device.type == "cpu" and has_values(source.keys):
+            check_places(source)  # a row number out of range would name a key of the other source
     with without_autocast(first.keys):  # whose torch.cat takes no float16 on the CPU
         keys = torch.cat([first.keys, second.keys])
     shift = len(first.keys)
@@ -136,6 +159,44 @@ def require_negatives(given: object) -> None:
         raise InputError(
             f"a {type(given).__name__} was given as negatives; wrap a tensor of keys as "
             f"Negatives(keys), and take those of a queue by queue.negatives()."
+        )
+
+
+def has_values(tensor: Tensor) -> bool:
+    """Whether numbers can be read: not on meta, in a FakeTensorMode or inside torch.compile."""
+    return not (tensor.is_meta or torch.compiler.is_compiling() or isinstance(tensor, FakeTensor))
+
+
+def check_places(negatives: Negatives) -> None:
+    """Refuse row numbers that no key has, and keys excluded twice, which would be miscounted."""
+    size = len(negatives.keys)
+    for name, places in (("indices", negatives.indices), ("excluded", negatives.excluded)):
+        if places is not None and places.numel():
+            low, high = int(places.min()), int(places.max())
+            if low < 0 or high >= size:
+                raise InputError(
+                    f"negatives.{name} holds row numbers from {low} to {high}, but the {size} keys "
+                    f"have the numbers 0 to {size - 1}."
+                )
+    if negatives.mask is not None:
+        fewest, most = (int(each) for each in row_counts(negatives.mask).aminmax())
+        if fewest < most:
+            raise InputError(
+                f"negatives.mask has from {fewest} to {most} keys in a row; all queries must have "
+                f"the same number."
+            )
+    excluded = negatives.excluded
+    if excluded is not None and excluded.shape[1] > 1:
+        ordered = excluded.sort(dim=1).values
+        if bool((ordered[:, 1:] == ordered[:, :-1]).any()):
+            raise InputError("negatives.excluded names a key twice in one row; name each once.")
+
+
+def check_device(name: str, tensor: Tensor, other: Tensor, others: str = "queries") -> None:
+    """Refuse tensors that live on another device than the queries, or than `others`."""
+    if tensor.device != other.device:
+        raise InputError(
+            f"{name} are on {tensor.device} but {others} on {other.device}; move them together."
         )
 
 

@@ -14,14 +14,13 @@ from eqco.contrast.checks import (
     check_finite_loss,
     check_finite_values,
     check_floating,
-    check_places,
     check_pool,
     check_setting,
     check_temperature,
     check_transforms,
     wants_finite_check,
 )
-from eqco.contrast.negatives import Contrast, Negatives
+from eqco.contrast.negatives import Contrast, Negatives, check_places
 from eqco.contrast.small import SMALL_ELEMENTS, small_loss
 from eqco.contrast.streaming import (
     chunk_size,
@@ -41,7 +40,7 @@ Reduction = Literal["mean", "sum", "none"]
 
 # Of a pool that fits one chunk, gathering the drawn keys for each query beats the product with all
 # from this ratio M / K on (measured at N = 256, D = 128).
-GATHER_FROM = 128
+GATHER_RATIO_ONE_CHUNK = 128
 
 
 def contrastive_loss(
@@ -75,16 +74,16 @@ def contrastive_loss(
         negatives: None: the other positives of the batch, K = N − 1; (K, D): shared by all
             queries; (N, K, D): those of each query; or a `Negatives`.
         temperature: τ > 0; a tensor with one value may learn: `LearnableTemperature` has limits,
-            any other is looked at in every call, and refused at 0 and below.
+            any other is checked in every call, and refused at 0 and below.
         alpha: the number of negatives imitated; None: plain InfoNCE; math.inf: the decoupled
             loss, which is the limit of L − log(α/K).
         margin: a handmade m in place of `alpha`; it imitates α = K·exp(m/τ).
         similarity: "cosine" (vectors are scaled to length one here; those no longer than 1e-12
             count as zero: cosine 0 with all, and no gradient) or "dot" (taken as they are).
         reduction: "mean" over queries, "sum", or "none" for one value per query, (N,).
-        check_finite: look for NaN, infinity and row numbers out of range, and refuse them.
-            None: on the CPU, but not inside torch.compile; on accelerators looking would wait for
-            the device. False leaves out the look at a learning temperature too.
+        check_finite: refuse NaN, infinity and row numbers out of range. None: on the CPU, but not
+            inside torch.compile; on accelerators the check would wait for the device. False leaves
+            out the check of a learning temperature too.
 
     Sixteen negatives imitate 65536; equal embeddings show the ceiling log(1 + α) for any K:
 
@@ -98,17 +97,17 @@ def contrastive_loss(
     check_transforms()
     check_embeddings(queries, positives)
     check_temperature(temperature, check_finite)
-    looks = wants_finite_check(check_finite, queries)
+    checked = wants_finite_check(check_finite, queries)
     own: Tensor | None = None
     if negatives is None:
         own = torch.arange(queries.shape[0], device=queries.device)[:, None]
         negatives = Negatives(positives, excluded=own)
-    elif looks:
+    elif checked and isinstance(negatives, Negatives):
         check_places(negatives)
     if isinstance(negatives, Tensor) and negatives.dim() == 2:
         negatives = Negatives(negatives)
     num_negatives = check_pool(queries, negatives)
-    if looks:
+    if checked:
         keys = negatives.keys if isinstance(negatives, Negatives) else negatives
         named = {"queries": queries, "positives": positives}
         if keys is not positives:
@@ -121,7 +120,7 @@ def contrastive_loss(
     else:
         loss = loss_per_query(queries, positives, negatives, temperature, **given)
     whole = reduced(loss, reduction)
-    if looks:
+    if checked:
         check_finite_loss(whole, loss, similarity, temperature, margin)
     return whole
 
@@ -129,7 +128,7 @@ def contrastive_loss(
 def terms(
     num_negatives: int, alpha: float | None, margin: float | None, similarity: Similarity
 ) -> dict[str, Any]:
-    """What is done to similarities, in the words of those who compute the loss."""
+    """α, margin and similarity as arguments of `small_loss` and `loss_per_query`."""
     decoupled = alpha == math.inf
     ratio = 0.0 if alpha is None or decoupled else math.log(alpha) - math.log(num_negatives)
     return {
@@ -149,7 +148,7 @@ def reduced(loss: Tensor, reduction: Reduction) -> Tensor:
 
 def gathering_small_pays(chunk: int, num_keys: int, count: int) -> bool:
     """Whether few negatives of a pool that fits one chunk are best gathered all at once."""
-    return num_keys <= chunk and num_keys >= GATHER_FROM * count
+    return num_keys <= chunk and num_keys >= GATHER_RATIO_ONE_CHUNK * count
 
 
 def loss_per_query(
@@ -180,7 +179,10 @@ def loss_per_query(
         negatives = keys[indices]
     with without_autocast(queries):
         given = queries, positives, negatives
-        query, key, others = (scaled(each, precision(*given), unit)[0] for each in given)
+        dtype = precision(*given)
+        query, key, others = (scaled(each, dtype, unit)[0] for each in given)
+        if isinstance(temperature, Tensor):  # margin/τ would be rounded to the type of τ
+            temperature = temperature.to(torch.promote_types(temperature.dtype, dtype))
         positive = (query * key).sum(dim=1)
         negative = (others @ query[:, :, None])[:, :, 0]
         odds = log_odds(positive, negative, temperature, margin) + offset
@@ -338,8 +340,8 @@ class NTXentLoss(EqCoLoss):
             )
         check_device("second", second, first, "first")
         check_temperature(temperature, self.check_finite)
-        looks = wants_finite_check(self.check_finite, first)
-        if looks:
+        checked = wants_finite_check(self.check_finite, first)
+        if checked:
             check_finite_values({"first": first, "second": second}, self.similarity)
         with without_autocast(first):  # whose torch.cat takes no float16 on the CPU
             both = torch.cat([first, second])
@@ -353,6 +355,6 @@ class NTXentLoss(EqCoLoss):
             negatives = Negatives(both, excluded=torch.stack([here, partner], dim=1))
             loss = loss_per_query(both, both[partner], negatives, temperature, **given)
         whole = reduced(loss, self.reduction)
-        if looks:
+        if checked:
             check_finite_loss(whole, loss, self.similarity, temperature, self.margin)
         return whole

@@ -181,12 +181,18 @@ class KeyQueue(nn.Module):
     def checked_counts(self, state_dict: dict[str, Any], prefix: str) -> dict[str, int]:
         """The counts of a state; that of another queue, or of no queue, is refused."""
         shape = tuple(state_dict[prefix + "keys"].shape)
+        if len(shape) != 2:
+            raise InputError(damaged_state(f"keys of shape {shape}, which must be (capacity, dim)"))
         if shape != self.keys.shape:
             raise InputError(
                 f"the state is of a queue of capacity={shape[0]} and dim={shape[-1]}, and this one "
                 f"has capacity={self.capacity} and dim={self.keys.shape[1]}. Make it with those of "
                 f"the saved one."
             )
+        for name in COUNTERS:
+            count = torch.as_tensor(state_dict[prefix + name])
+            if count.numel() != 1 or count.is_floating_point():
+                raise InputError(damaged_state(f"{name}={count}, which must be one whole number"))
         counts = {name: int(state_dict[prefix + name]) for name in COUNTERS}
         cursor, filled, batches = counts.values()
         limits = {
@@ -198,8 +204,13 @@ class KeyQueue(nn.Module):
         }
         for wrong, holds in limits.items():
             if not holds:
-                raise InputError(
-                    f"the state of the queue is damaged: it has {wrong}. Load another checkpoint, "
-                    f"or start with an empty queue."
-                )
+                raise InputError(damaged_state(wrong))
         return counts
+
+
+def damaged_state(wrong: str) -> str:
+    """What is said of a state that no queue can have."""
+    return (
+        f"the state of the queue is damaged: it has {wrong}. Load another checkpoint, or start "
+        f"with an empty queue."
+    )

@@ -2,6 +2,7 @@
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 from eqco.contrast.in_batch import row_numbers
 from eqco.contrast.negatives import (
@@ -11,7 +12,7 @@ from eqco.contrast.negatives import (
     skip_excluded,
     uncompiled,
 )
-from eqco.contrast.streaming import GATHER_FROM
+from eqco.contrast.streaming import GATHER_RATIO_MANY_CHUNKS
 from eqco.runtime.errors import InputError
 from eqco.runtime.seeds import generator_for
 
@@ -21,7 +22,7 @@ __all__ = ["sampled_negatives"]
 ONE_BY_ONE = 32
 # From one key in so many on, it is drawn for each key whether it is a negative: the loss then takes
 # the products with all keys, and a mask is faster to draw and to apply than indices.
-DENSE = GATHER_FROM
+DENSE = GATHER_RATIO_MANY_CHUNKS
 # Slots of the table that finds repeated numbers: 16 MiB of int32 at a time.
 TABLE_ELEMENTS = 2**22
 
@@ -71,7 +72,7 @@ def sampled_negatives(
     if not 1 <= count <= offered:
         raise InputError(
             f"count={count}, but the pool of {len(pool.keys)} keys offers {offered} negatives per "
-            f"query. Choose 1 to {offered}, or use the pool as it is to meet all."
+            f"query. Choose 1 to {offered}, or use the pool as it is for all of them."
         )
     if num_queries is None:
         if pool.excluded is None or index is not None:
@@ -80,6 +81,7 @@ def sampled_negatives(
                 "Give num_queries."
             )
         num_queries = len(pool.excluded)
+    every = index is None
     if index is None:
         index = torch.arange(num_queries, device=pool.keys.device)
     index = row_numbers(index)
@@ -87,6 +89,11 @@ def sampled_negatives(
         raise InputError(
             f"the pool excludes keys for {len(pool.excluded)} queries, but {len(index)} draw from "
             f"it. Give the index that the pool was made with."
+        )
+    if count > ONE_BY_ONE and not shared and isinstance(pool.keys, FakeTensor):
+        raise InputError(
+            f"count={count} in a FakeTensorMode, where repeated numbers cannot be found and drawn "
+            f"again. Choose up to {ONE_BY_ONE}, or shared=True."
         )
     generator = generator_for("negatives", seed, step)
     device = pool.keys.device
@@ -98,7 +105,8 @@ def sampled_negatives(
         unused = after_allowed(candidates, pool.excluded, count)
         return Negatives(pool.keys.index_select(0, candidates), excluded=unused)
     if count > ONE_BY_ONE and DENSE * count > offered:
-        chosen = chosen_places(num_queries, offered, count, generator)[index.cpu()].to(device)
+        chosen = chosen_places(num_queries, offered, count, generator)
+        chosen = (chosen if every else chosen[index.cpu()]).to(device)
         if pool.excluded is not None:
             allowed = chosen.new_ones(len(index), len(pool.keys)).scatter_(1, pool.excluded, False)
             chosen = torch.zeros_like(allowed).masked_scatter_(allowed, chosen)
@@ -182,17 +190,12 @@ def chosen_places(num_rows: int, num_places: int, count: int, generator: torch.G
     threshold = max(0, int(256 * (count - 3 * count**0.5) / num_places))
     chosen = words.random_(-(2**63), None, generator=generator).view(torch.uint8) < threshold
     chosen[:, num_places:] = False
-    missing = count - row_counts(chosen)
-    rows = torch.arange(num_rows, device="cpu")
-    chosen, flat = chosen[:, :num_places], chosen.view(-1)
-    while missing.any():
+    rows, flat = torch.arange(num_rows, device="cpu"), chosen.view(-1)
+    while (missing := count - row_counts(chosen)).any():
         row = rows.repeat_interleave(missing.abs())
         number = torch.randint(num_places, row.shape, generator=generator, device="cpu")
-        slot = row * width + number
-        slot = torch.unique(slot[flat[slot] != (missing > 0)[row]])
-        flat[slot] = ~flat[slot]
-        missing -= missing.sign() * (slot // width).bincount(minlength=num_rows)
-    return chosen
+        flat[row * width + number] = (missing > 0)[row]
+    return chosen[:, :num_places]
 
 
 def after_allowed(candidates: Tensor, excluded: Tensor, count: int) -> Tensor:

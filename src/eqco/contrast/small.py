@@ -10,7 +10,7 @@ This takes half as many calls as the pass of `eqco.contrast.streaming`, and call
 where matrices are small.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -46,7 +46,8 @@ def small_loss(
 
     Args:
         queries: (N, D).
-        pool: the keys, positives among them, (M, D); None: the queries, but for the one that asks.
+        pool: the keys, positives among them, (M, D); None: the queries, each a key
+            of all others.
         temperature: τ.
         positive_at: the row of each query's positive in the pool, (N, 1).
         offset: what is added to the log-odds: log(α/K).
@@ -54,18 +55,11 @@ def small_loss(
         decoupled: leave the positive out of the denominator (α → ∞).
         unit: scale queries and keys to length one first.
     """
-    setting = Setting(temperature, offset + margin / temperature, decoupled, unit)
-    loss: Tensor = SmallContrast.apply(queries, pool, positive_at, setting)
+    offset += margin / temperature
+    loss: Tensor = SmallContrast.apply(
+        queries, pool, positive_at, temperature, offset, decoupled, unit
+    )
     return loss
-
-
-class Setting(NamedTuple):
-    """What the loss needs besides tensors; see `small_loss`."""
-
-    temperature: float
-    offset: float
-    decoupled: bool
-    unit: bool
 
 
 class SmallContrast(torch.autograd.Function):
@@ -77,10 +71,12 @@ class SmallContrast(torch.autograd.Function):
         queries: Tensor,
         pool: Tensor | None,
         positive_at: Tensor,
-        setting: Setting,
+        temperature: float,
+        offset: float,
+        decoupled: bool,
+        unit: bool,
     ) -> Tensor:
         """The loss, and W."""
-        temperature, offset, decoupled, unit = setting
         dtype = precision(queries, queries if pool is None else pool)
         with without_autocast(queries):
             q, q_norm = scaled(queries, dtype, unit)
@@ -123,4 +119,4 @@ class SmallContrast(torch.autograd.Function):
                 if ctx.needs_input_grad[1]:
                     grad_pool = through_norm(weights.t() @ q, k, k_norm).to(pool_type)
             grad_query = through_norm(grad_query, q, q_norm).to(query_type)
-        return grad_query, grad_pool, None, None
+        return grad_query, grad_pool, None, None, None, None, None

@@ -32,7 +32,7 @@ CHUNK_ELEMENTS = 2**18
 WHOLE_ELEMENTS = 2**22
 # From this ratio of all keys to those drawn for each query, gathering these beats the products with
 # all, where all do not fit one chunk (measured at N = 256, D = 128).
-GATHER_FROM = 32
+GATHER_RATIO_MANY_CHUNKS = 32
 # Numbers gathered at once: half a MiB of float32, which stays in the cache of one core.
 GATHERED_ELEMENTS = 2**17
 # Logits up to this size need no shift before exp: e^40 times any number of keys fits float32.
@@ -67,8 +67,8 @@ def streamed_loss(
         margin: what is added to the log-odds after division by τ: a handmade m.
         decoupled: leave the positive out of the denominator (α → ∞).
         unit: scale queries and keys to length one first.
-        indices: the keys each query is scored against, (N, K); repeated ones count as often as
-            they stand.
+        indices: the keys each query is scored against, (N, K); a repeated one counts each
+            time.
         excluded: the keys that are no negatives of a query, (N, E), where neither `indices` nor
             `mask` says which are.
         mask: True for the keys each query is scored against, (N, M), in place of `indices`.
@@ -111,7 +111,7 @@ def chunk_size(num_queries: int, num_keys: int, keys_want_gradient: bool) -> int
 
 def gathering_pays(chunk: int, num_keys: int, count: int) -> bool:
     """Whether gathering `count` keys for each query beats the products with all keys."""
-    return num_keys > chunk and num_keys >= GATHER_FROM * count
+    return num_keys > chunk and num_keys >= GATHER_RATIO_MANY_CHUNKS * count
 
 
 class StreamedContrast(torch.autograd.Function):
@@ -379,10 +379,11 @@ def key_counts(indices: Tensor | None, q: Tensor, size: int) -> Tensor | None:
     """How often each of `size` keys is a negative of each query, (N, M), where indices or a mask
     say so.
     """
-    if indices is None or indices.dtype == torch.bool:
-        return indices
-    # two bytes for each pair, where the indices themselves take eight, unless one key may
-    # stand more often than two bytes can count
+    if indices is None:
+        return None
+    if indices.dtype == torch.bool:
+        return indices.view(torch.uint8)  # multiplied four times as fast as flags
+    # two bytes for each pair, unless one key may be repeated more often than they can count
     kind = torch.int16 if indices.shape[1] < 2**15 else torch.int32
     counts = torch.zeros(len(q), size, dtype=kind, device=q.device)
     return counts.scatter_add_(1, indices, counts.new_ones(indices.shape))
@@ -396,14 +397,15 @@ def logits(
     excluded: Tensor | None,
     shifted: bool,
 ) -> tuple[Tensor, Tensor | None]:
-    """q·k_i/τ for one chunk, −∞ where a key is no negative of a query, (N, chunk); and how often
-    each is, (N, chunk), where that is not once: exponentials are to be multiplied by it.
+    """q·k_i/τ for one chunk, (N, chunk), −∞ for excluded keys; and how often each key is a negative
+    of each query, (N, chunk), where that is not once: exponentials are to be multiplied by it.
     """
     part = logits_of @ k.t()
     if counts is not None:
-        count = counts[:, start : start + len(k)].to(part.dtype)
-        # the largest logit must be of a negative; where none is sought, the count 0 is enough
-        return part.masked_fill_(count == 0, -torch.inf) if shifted else part, count
+        count = counts[:, start : start + len(k)]
+        if shifted:  # the largest logit must be of a negative; elsewhere the count 0 is enough
+            part.sub_((count == 0).view(torch.uint8), alpha=torch.finfo(part.dtype).max)
+        return part, count
     if excluded is not None:
         place = excluded - start
         inside = (place >= 0) & (place < len(k))

@@ -18,7 +18,7 @@ class LearnableTemperature(nn.Module):
 
     Beyond a limit τ is that limit; there a gradient that would lead further out is zero, and one
     that leads back is passed on, so that τ can leave the limit again. Leave the parameter out of
-    weight decay, which would pull τ towards 1.
+    weight decay, which would draw τ towards 1.
 
     Args:
         initial: τ at the start.

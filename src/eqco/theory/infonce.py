@@ -139,7 +139,7 @@ def info_nce_gradient(
     missed = torch.sigmoid(log_odds(positive, negative, temperature, margin))
     weight = missed[:, None] * torch.softmax(negative / temperature, dim=1)
     if negative_keys.dim() == 2:
-        pull = weight @ negative_keys
+        weighted_keys = weight @ negative_keys
     else:
-        pull = (weight[:, None, :] @ negative_keys)[:, 0]
-    return (pull - missed[:, None] * positive_keys) / temperature
+        weighted_keys = (weight[:, None, :] @ negative_keys)[:, 0]
+    return (weighted_keys - missed[:, None] * positive_keys) / temperature

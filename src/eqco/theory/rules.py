@@ -16,7 +16,7 @@ def eqco_margin(alpha: float, num_negatives: int, temperature: float) -> float:
 
     Args:
         alpha: α > 0, the number of negatives imitated.
-        num_negatives: K ≥ 1, the negatives each query really meets.
+        num_negatives: K ≥ 1, the negatives that each query really has.
         temperature: τ > 0.
 
     >>> round(eqco_margin(65536, 16, temperature=0.2), 4)
@@ -66,7 +66,7 @@ def scaled_learning_rate(
 
     The batch loss is a mean over N (almost) independent queries, hence the linear scaling rule, in
     N and never in K. SimCLR's authors prefer the square root with LARS, which has a base of its
-    own, for one query: 0.075·√N where the linear rule has 0.3·N/256. The two meet at N = 4096.
+    own, for one query: 0.075·√N where the linear rule has 0.3·N/256. The two agree at N = 4096.
 
     Args:
         base: the learning rate published for `reference` queries.
