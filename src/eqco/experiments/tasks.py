@@ -115,9 +115,9 @@ def moco(
     >>> moco("mocov2", PAPER, count=65536, alpha=None).recipe.training.keep_every
     50
     """
-    published = replace(RECIPES[framework], method=MoCoSettings(queue_size=count))
-    recipe = at_scale(imitating(published, alpha), scale, epochs=epochs, num_queries=num_queries)
-    if framework == "mocov2" and count == scale.memory and alpha is None:
+    published = imitating(replace(RECIPES[framework], method=MoCoSettings(queue_size=count)), alpha)
+    recipe = at_scale(published, scale, epochs=epochs, num_queries=num_queries)
+    if published == replace(RECIPES["mocov2"], method=MoCoSettings(queue_size=scale.memory)):
         keep = max(1, recipe.training.epochs // GRADIENT_MOMENTS)
         recipe = replace(recipe, training=replace(recipe.training, keep_every=keep))
     return evaluated(recipe, scale)
