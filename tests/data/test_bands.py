@@ -21,6 +21,7 @@ from eqco.data.pictures import contact_sheet, views_picture
 from eqco.data.pipelines import MOCO_V1, MOCO_V2, PIPELINES, SIMCLR
 from eqco.data.sources import Source, Split
 from eqco.data.steps import StepLoader
+from eqco.data.views import ViewSpec
 from eqco.runtime.errors import InputError
 
 COUNTS = [1, 2, 4, 13]
@@ -203,8 +204,9 @@ def test_three_bands_of_npy_are_the_same_set_as_the_pictures(tmp_path, memory_gi
     views = []
     for kind in ("npy", "png"):
         split = open_source(tmp_path / kind, memory_gib=memory_gib)["train"]
-        loader = StepLoader(split, MOCO_V2, num_views=2, num_queries=4, size=20, seed=0)
-        views.append(torch.cat(loader.batch(0)[0]))
+        loader = StepLoader(split, 2 * [ViewSpec(MOCO_V2, 20)], num_queries=4, seed=0)
+        (batch,) = loader.micro_batches(0)
+        views.append(torch.cat(batch.views))
     assert torch.equal(*views)
 
 
@@ -219,8 +221,9 @@ def test_a_band_cut_on_disk_is_cut_as_a_colour_would_be(tmp_path, channels, deep
     views = []
     for kind in ("bands", "colour"):
         split = open_source(tmp_path / kind, memory_gib=0)["train"]
-        loader = StepLoader(split, pipeline, num_views=1, num_queries=4, size=20, seed=0)
-        views.append(loader.batch(0)[0][0][:, 0])
+        loader = StepLoader(split, [ViewSpec(pipeline, 20)], num_queries=4, seed=0)
+        (batch,) = loader.micro_batches(0)
+        views.append(batch.views[0][:, 0])
         (evaluated, _), *_ = EvaluationLoader(split, size=20)
         assert evaluated.shape == (4, channels if kind == "bands" else 3, 20, 20)
     # eight bits are rounded after the cut, twice (rows, then columns); floating point is not

@@ -117,7 +117,8 @@ def moco(
     """
     published = imitating(replace(RECIPES[framework], method=MoCoSettings(queue_size=count)), alpha)
     recipe = at_scale(published, scale, epochs=epochs, num_queries=num_queries)
-    if published == replace(RECIPES["mocov2"], method=MoCoSettings(queue_size=scale.memory)):
+    baseline = replace(RECIPES["mocov2"], method=MoCoSettings(queue_size=scale.memory))
+    if published == baseline:
         keep = max(1, recipe.training.epochs // GRADIENT_MOMENTS)
         recipe = replace(recipe, training=replace(recipe.training, keep_every=keep))
     return evaluated(recipe, scale)
