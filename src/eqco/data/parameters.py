@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from eqco.data.pipelines import Pipeline
-from eqco.runtime.errors import InputError
+from eqco.runtime.seeds import counter_generator
 
-__all__ = ["Parameters", "counter_generator", "crop_boxes", "draw_parameters"]
+__all__ = ["Parameters", "crop_boxes", "draw_parameters"]
 
 ATTEMPTS = 10  # of torchvision's RandomResizedCrop, before it takes the centre
 ORDERS = torch.tensor(list(permutations(range(4))))  # of brightness, contrast, saturation, hue
@@ -43,19 +43,6 @@ class Parameters:
     def crops(self) -> np.ndarray:
         """What decides the crops, (N, 22): area, aspect, position."""
         return torch.cat([self.area, self.aspect, self.position], dim=1).numpy()
-
-
-def counter_generator(seed: int, stream: int, step: int, view: int = 0) -> np.random.Generator:
-    """A generator for one place of one stream of one seed.
-
-    Philox is a function of a key and a counter: two places never share a number, and any place can
-    be reached without the ones before.
-    """
-    if not 0 <= seed < 2**63:
-        raise InputError(f"seed={seed}; it must lie between 0 and 2**63 - 1.")
-    key = np.array([seed, stream], dtype=np.uint64)
-    counter = np.array([0, 0, view, step], dtype=np.uint64)  # the first two count the numbers
-    return np.random.Generator(np.random.Philox(key=key, counter=counter))
 
 
 def draw_parameters(

@@ -1,7 +1,7 @@
 """Estimators of mutual information, tried on correlated Gaussians (Table 5)."""
 
 from eqco.mutual_information.critics import StackedCritics
-from eqco.mutual_information.draws import PairDraws, random_source
+from eqco.mutual_information.draws import PairDraws
 from eqco.mutual_information.estimators import (
     ESTIMATORS,
     EqCo,
@@ -23,5 +23,4 @@ __all__ = [
     "StackedCritics",
     "measure",
     "named_estimators",
-    "random_source",
 ]

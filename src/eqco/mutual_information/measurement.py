@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from eqco.mutual_information.critics import StackedCritics
-from eqco.mutual_information.draws import PairDraws, random_source, require_pairs
+from eqco.mutual_information.draws import PairDraws
 from eqco.mutual_information.estimators import Estimator
 from eqco.runtime.errors import InputError
+from eqco.runtime.seeds import random_source
 from eqco.theory import gaussian_correlation
 from eqco.theory.rules import require_positive
 
@@ -71,7 +72,11 @@ def measure(
     Returns:
         The readings, estimator by estimator, in the order given.
     """
-    require_pairs(num_pairs)
+    if num_pairs < 2:
+        raise InputError(
+            f"pairs={num_pairs}; K counts pairs here, and each query has the other K - 1 as "
+            f"negatives. Use at least 2."
+        )
     require_positive("learning_rate", learning_rate)
     if steps < 1:
         raise InputError(f"steps={steps}; it must be at least 1.")
