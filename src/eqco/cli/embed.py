@@ -16,7 +16,7 @@ from eqco.data.opening import DEFAULT_ROOT
 from eqco.encoders import Stem
 from eqco.evaluation.embedding import Embedding, embed, parts_folder
 from eqco.runtime import processes
-from eqco.runtime.atomic_files import atomic_write, refuse_unwritable
+from eqco.runtime.atomic_files import refuse_unwritable, write_text
 from eqco.runtime.errors import InputError
 
 
@@ -110,6 +110,5 @@ def run(
     print(f"written: {done.file}: features ({done.count}, {done.feature_dim}) of {weights}")
     if done.unreadable:
         listed = out.with_suffix(".unreadable.txt")
-        with atomic_write(listed) as partial:
-            partial.write_text("".join(f"{line}\n" for line in done.unreadable))
+        write_text(listed, "".join(f"{line}\n" for line in done.unreadable))
         print(f"left out, since they cannot be read: {len(done.unreadable)}, listed in {listed}")

@@ -21,7 +21,7 @@ from eqco.data.sources import Source
 from eqco.evaluation.linear import LINEAR_PROTOCOLS
 from eqco.report.evaluation import evaluation_files, print_evaluation, write_evaluation
 from eqco.runtime import processes
-from eqco.runtime.atomic_files import atomic_write, refuse_existing, refuse_unwritable
+from eqco.runtime.atomic_files import refuse_existing, refuse_unwritable, write_text
 from eqco.runtime.errors import InputError
 
 
@@ -162,8 +162,7 @@ def list_unreadable(data: Source, path: Path) -> str:
     if not data.unreadable:
         path.unlink(missing_ok=True)
         return ""
-    with atomic_write(path) as partial:
-        partial.write_text("".join(f"{each.name}\t{each.reason}\n" for each in data.unreadable))
+    write_text(path, "".join(f"{each.name}\t{each.reason}\n" for each in data.unreadable))
     return f"left out, since they cannot be read: {len(data.unreadable)}, listed in {path}"
 
 

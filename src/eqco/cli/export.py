@@ -9,7 +9,7 @@ from eqco.assembly import open_weights
 from eqco.assembly.export import SUFFIXES, Format, export_weights
 from eqco.assembly.model_card import model_card, run_facts
 from eqco.encoders import Stem
-from eqco.runtime.atomic_files import atomic_write, refuse_existing, refuse_unwritable
+from eqco.runtime.atomic_files import refuse_existing, refuse_unwritable, write_text
 from eqco.runtime.errors import InputError
 
 
@@ -58,8 +58,7 @@ def run(
     opened = open_weights(weights, backbone=backbone, width=width, stem=stem, image_size=image_size)
     facts = run_facts(opened, given)
     exported = export_weights(opened, to, file, epoch=facts.get("epochs", 0), overwrite=overwrite)
-    with atomic_write(card) as partial:
-        partial.write_text(model_card(opened, facts, file=file.name, usage=exported.usage))
+    write_text(card, model_card(opened, facts, file=file.name, usage=exported.usage))
     if opened.size_note:
         print(opened.size_note)
     print(f"written: {file} ({file.stat().st_size / 1e6:.1f} MB) and {card}")

@@ -7,7 +7,7 @@ import tyro
 from rich.console import Console
 
 from eqco.data.opening import DEFAULT_ROOT, open_source
-from eqco.data.pictures import check_picture_name, views_picture
+from eqco.data.pictures import check_picture_name, save_picture, views_picture
 from eqco.data.pipelines import blur_radius, find_pipeline
 from eqco.runtime.atomic_files import refuse_existing, refuse_unwritable
 from eqco.runtime.errors import InputError
@@ -81,8 +81,7 @@ def run(
         on_unreadable=on_unreadable,
         title=f"{Path(source).name}, {pipeline} at {side} px ({blurred}): original, then its views",
     )
-    out.parent.mkdir(parents=True, exist_ok=True)
-    picture.save(out)
+    save_picture(picture, out)
     console = Console()
     if left_out := chosen.left_out(opened.channels):
         names = ", ".join(left_out)

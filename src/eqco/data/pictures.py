@@ -14,9 +14,10 @@ from eqco.data.folders import OnUnreadable
 from eqco.data.pipelines import Pipeline
 from eqco.data.sources import Split
 from eqco.data.steps import StepLoader
+from eqco.runtime.atomic_files import atomic_write
 from eqco.runtime.errors import InputError
 
-__all__ = ["check_picture_name", "contact_sheet", "views_picture"]
+__all__ = ["check_picture_name", "contact_sheet", "save_picture", "views_picture"]
 
 GAP = 4
 TEXT = 18  # height of a line
@@ -28,6 +29,12 @@ def check_picture_name(path: Path) -> None:
     """Refuse a file that a picture cannot be written to, before it is drawn."""
     if path.suffix.lower() not in PICTURES:
         raise InputError(f"{str(path)!r} does not end as a picture does; call it {path.stem}.png.")
+
+
+def save_picture(picture: Image.Image, path: Path) -> None:
+    """Write a picture whole or not at all, in the format that its name says."""
+    with atomic_write(path) as partial:
+        picture.save(partial, format=Image.registered_extensions()[path.suffix.lower()])
 
 
 def contact_sheet(split: Split, columns: int = 10, tile: int = 64) -> Image.Image:

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from eqco.data import EvaluationLoader, Split
 from eqco.data.albums import Album
 from eqco.data.images import FileImages
-from eqco.runtime.atomic_files import atomic_write, refuse_existing
+from eqco.runtime.atomic_files import atomic_write, refuse_existing, write_text
 from eqco.runtime.errors import InputError
 
 __all__ = ["Embedded", "Embedding", "embed", "parts_folder"]
@@ -145,8 +145,7 @@ def begin(folder: Path, ours: dict[str, Any], *, overwrite: bool) -> None:
         )
     if theirs != ours:
         shutil.rmtree(folder, ignore_errors=True)
-        with atomic_write(plan) as partial:
-            partial.write_text(json.dumps(ours, indent=1) + "\n")
+        write_text(plan, json.dumps(ours, indent=1) + "\n")
 
 
 def usable(part: Path, on_unreadable: Literal["error", "skip"]) -> bool:

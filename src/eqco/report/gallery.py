@@ -7,7 +7,7 @@ from PIL import Image, ImageOps
 
 from eqco.data import Split
 from eqco.data.bands import shown
-from eqco.data.pictures import GAP, fit, grid
+from eqco.data.pictures import GAP, fit, grid, save_picture
 from eqco.evaluation.features import Features
 from eqco.evaluation.knn import nearest
 from eqco.runtime.seeds import generator_for
@@ -47,8 +47,7 @@ def draw_gallery(
             for place, hit in zip(found, same, strict=True)
         ]
         rows.append((f"{asked.classes[label]}: {sum(same)} of {count}", tiles))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    grid(title, rows, TILE, after_first=4 * GAP).save(path)
+    save_picture(grid(title, rows, TILE, after_first=4 * GAP), path)
     return path
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from eqco.runtime.errors import InputError
 
-__all__ = ["atomic_write", "refuse_existing", "refuse_unwritable", "unwritable"]
+__all__ = ["atomic_write", "refuse_existing", "refuse_unwritable", "unwritable", "write_text"]
 
 
 @contextmanager
@@ -24,6 +24,12 @@ def atomic_write(path: Path) -> Iterator[Path]:
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text whole or not at all."""
+    with atomic_write(path) as partial:
+        partial.write_text(text)
 
 
 def refuse_existing(path: Path, *, overwrite: bool, option: str = "--out") -> None:

@@ -11,6 +11,7 @@ from typing import IO, Any
 import torch
 from torch import Tensor
 
+from eqco.runtime.atomic_files import atomic_write
 from eqco.runtime.errors import InputError
 
 __all__ = ["CheckpointError", "clear_partial", "read_checkpoint", "write_checkpoint"]
@@ -46,23 +47,15 @@ def write_checkpoint(path: Path, state: dict[str, Any], *, previous: Path | None
             f"and what was saved before stays as it was. Look for a learning rate that is too high "
             f"or a warm-up that is too short."
         )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    try:
+    second = None
+    with atomic_write(path) as partial:
         with open(partial, "wb") as file:
             save_to(file, {"format": FORMAT, **state})
-            file.flush()
-            os.fsync(file.fileno())
-        second = None
         if previous is not None and path.exists():
             second = second_name(path, previous)
-        os.replace(partial, path)
-        # only now: what stood at `path` may be damaged, and `previous` all that was whole
-        if previous is not None and second is not None:
-            os.replace(second, previous)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
+    # only now: what stood at `path` may be damaged, and `previous` all that was whole
+    if previous is not None and second is not None:
+        os.replace(second, previous)
 
 
 def save_to(file: IO[bytes], state: dict[str, Any]) -> None:

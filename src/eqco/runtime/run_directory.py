@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from eqco.runtime.atomic_files import atomic_write, unwritable
+from eqco.runtime.atomic_files import unwritable, write_text
 from eqco.runtime.checkpoints import (
     CHECKPOINTS,
     CheckpointError,
@@ -101,7 +101,7 @@ class RunDirectory:
         if job is None:
             self.job.unlink(missing_ok=True)
         else:
-            self.job.write_text(job + "\n")
+            write_text(self.job, job + "\n")
 
     def belongs_to(self, job: str | None) -> bool:
         """Whether that job has trained here and left a checkpoint to go on from."""
@@ -180,8 +180,8 @@ class RunDirectory:
     def forget_metrics_after(self, step: int) -> None:
         """Drop the lines that a run stopped after its checkpoint had written; they come anew."""
         lines = [line for line in whole_lines(self.metrics) if self.parsed(line)["step"] <= step]
-        with self.writing(self.metrics), atomic_write(self.metrics) as partial:
-            partial.write_text("".join(line + "\n" for line in lines))
+        with self.writing(self.metrics):
+            write_text(self.metrics, "".join(line + "\n" for line in lines))
 
 
 def whole_lines(path: Path) -> list[str]:
@@ -193,8 +193,7 @@ def whole_lines(path: Path) -> list[str]:
 
 def write_json(path: Path, values: Any) -> None:
     """Write JSON whole or not at all."""
-    with atomic_write(path) as partial:
-        partial.write_text(json.dumps(values, indent=1) + "\n")
+    write_text(path, json.dumps(values, indent=1) + "\n")
 
 
 def read_json(path: Path) -> Any:
@@ -211,7 +210,7 @@ def read_object(path: Path) -> dict[str, Any]:
     """Read JSON that must be an object."""
     values = read_json(path)
     if not isinstance(values, dict):
-        raise InputError(f"{path} is damaged (it holds no names).")
+        raise InputError(f"{path} is damaged (expected a JSON object).")
     return values
 
 
