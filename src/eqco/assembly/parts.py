@@ -12,6 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from eqco.contrast import KeyQueue, Objective
 from eqco.data import Source, Split, TwoViewLoader, find_pipeline
+from eqco.data.sources import evaluation_split
 from eqco.encoders import (
     Encoder,
     backbone_named,
@@ -304,7 +305,7 @@ def num_negatives(recipe: Recipe) -> int:
 
 def probed_splits(source: Source) -> tuple[Split, Split] | None:
     """What the probe compares with and asks about, where both have labels."""
-    tested = next((name for name in ("test", "val") if name in source), None)
+    tested = evaluation_split(source.splits)
     if tested is None or "train" not in source:
         return None
     splits = source["train"], source[tested]

@@ -10,7 +10,7 @@ from eqco.detection.coco import read_coco
 from eqco.detection.voc import read_voc
 from eqco.runtime.errors import InputError
 
-__all__ = ["open_annotated", "split_to_test"]
+__all__ = ["open_annotated", "splits_of"]
 
 FORMS = (
     "COCO: instances_SPLIT.json here or in annotations/, images in SPLIT/ (or images/SPLIT/); or "
@@ -31,11 +31,6 @@ def open_annotated(
             f"and --test-split."
         )
     return splits[split](on_bad_boxes=on_bad_boxes)
-
-
-def split_to_test(folder: Path) -> str:
-    """The split to test on where none is named: test, or val where test has no annotations."""
-    return "test" if "test" in splits_of(folder) else "val"
 
 
 def splits_of(folder: Path) -> dict[str, Reader]:

@@ -12,6 +12,7 @@ import torch
 from eqco.assembly.parts import check_device
 from eqco.assembly.runs import held
 from eqco.assembly.weights import Weights, open_weights
+from eqco.data.sources import evaluation_split
 from eqco.detection.annotations import AnnotatedImages
 from eqco.detection.average_precision import (
     Detections,
@@ -26,7 +27,7 @@ from eqco.detection.fine_tuning import (
     fine_tune,
     with_precise_statistics,
 )
-from eqco.detection.folders import open_annotated, split_to_test
+from eqco.detection.folders import open_annotated, splits_of
 from eqco.detection.settings import DetectionSettings, detection_from_dict, detection_to_dict
 from eqco.encoders import Architecture, ResNet
 from eqco.runtime import processes
@@ -94,8 +95,13 @@ def transfer_detection(
             f"{weights.name} is {kind}; a detector is built on resnet18, resnet34 or resnet50. "
             f"Train with --encoder.backbone resnet18 to be able to use the encoder here."
         )
+    if weights.in_channels != 3:
+        raise InputError(
+            f"{weights.name} takes images with in_channels={weights.in_channels}; a detector reads "
+            f"annotated images as RGB, 3 channels. Give weights that were trained on colour images."
+        )
     folder = Path(data)
-    splits = (train_split, test_split or split_to_test(folder))
+    splits = (train_split, test_split or evaluation_split(splits_of(folder)) or "test")
     train, test = (open_annotated(folder, s, on_bad_boxes=settings.on_bad_boxes) for s in splits)
     if train.classes != test.classes:
         raise InputError(

@@ -1,6 +1,6 @@
 """What an encoder is worth: frozen features, and what can be read from them."""
 
-from eqco.evaluation.features import Features, extract_features, pixel_features
+from eqco.evaluation.features import Features, extract_features
 from eqco.evaluation.knn import knn_accuracy, knn_scores
 from eqco.evaluation.probe import ProbeResult, probe_accuracy
 
@@ -10,6 +10,5 @@ __all__ = [
     "extract_features",
     "knn_accuracy",
     "knn_scores",
-    "pixel_features",
     "probe_accuracy",
 ]

@@ -11,7 +11,7 @@ from eqco.data import EvaluationLoader, Split
 from eqco.runtime import processes
 from eqco.runtime.errors import InputError
 
-__all__ = ["Features", "extract_features", "pixel_features"]
+__all__ = ["Features", "extract_features"]
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,3 @@ def own_share(split: Split) -> Split:
         return split
     first, last = (len(split) * place // count for place in (number, number + 1))
     return split.subset(range(first, last))
-
-
-def pixel_features(split: Split, *, size: int = 32) -> Features:
-    """The pixels themselves as features: what an encoder must beat."""
-    return extract_features(lambda images: images.flatten(1), split, size=size)
