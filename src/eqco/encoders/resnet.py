@@ -102,10 +102,8 @@ def resnet(
         raise InputError(f"width={width}; it multiplies the channels and must be 1 or more.")
     if stem not in get_args(Stem):
         raise InputError(f"stem={stem!r}; choose 'imagenet', or 'small' for images up to 64 px.")
-    block, blocks = PLANS[depth]
     return ResNet(
-        block,
-        blocks,
+        *PLANS[depth],
         width=width,
         stem=stem,
         zero_init_residual=zero_init_residual,
