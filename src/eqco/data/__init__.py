@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from eqco.data.steps import StepLoader as StepLoader
     from eqco.data.views import Views as Views
 
-# public name -> its module in this room
+# public name -> its module in this package
 _HOMES: dict[str, str] = {
     "PIPELINES": "pipelines",
     "Augment": "augment",

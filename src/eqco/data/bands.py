@@ -7,7 +7,7 @@ from PIL import Image
 
 from eqco.runtime.errors import InputError
 
-__all__ = ["COLOUR", "Bands", "Layout", "Refusal", "array_layout", "from_array", "shown"]
+__all__ = ["COLOUR", "Bands", "Layout", "Refusal", "array_layout", "from_array", "to_picture"]
 
 
 class Refusal(Exception):  # noqa: N818
@@ -116,7 +116,7 @@ def from_array(array: np.ndarray) -> "Image.Image | Bands":
     return Bands(array.astype(np.float32))
 
 
-def shown(image: "Image.Image | Bands") -> Image.Image:
+def to_picture(image: "Image.Image | Bands") -> Image.Image:
     """A picture to look at: bands 1 to 3 as red, green and blue; of fewer, the first as grey."""
     if isinstance(image, Image.Image):
         return image

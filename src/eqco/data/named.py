@@ -63,38 +63,23 @@ def memory_split(name: str, pixels: Any, labels: Any, classes: Any) -> Split:
     return Split(name, MemoryImages(array.contiguous()), numbers, names)
 
 
-def open_cifar(name: str, root: Path, download: bool) -> dict[str, Split]:
-    """CIFAR-10 and CIFAR-100."""
+def open_arrays(name: str, root: Path, download: bool) -> dict[str, Split]:
+    """What torchvision keeps as arrays; grey is repeated to three channels."""
     from torchvision import datasets
 
-    kind = datasets.CIFAR10 if name == "cifar10" else datasets.CIFAR100
-    splits = {}
-    for split in ("train", "test"):
-        found = kind(root, train=split == "train", download=download)
-        splits[split] = memory_split(split, found.data, found.targets, found.classes)
-    return splits
-
-
-def open_fashion_mnist(name: str, root: Path, download: bool) -> dict[str, Split]:
-    """Fashion-MNIST, grey repeated to three channels."""
-    from torchvision import datasets
-
-    splits = {}
-    for split in ("train", "test"):
-        found = datasets.FashionMNIST(root, train=split == "train", download=download)
-        splits[split] = memory_split(split, found.data, found.targets, found.classes)
-    return splits
-
-
-def open_stl10(name: str, root: Path, download: bool) -> dict[str, Split]:
-    """STL-10 with its 100,000 unlabelled images."""
-    from torchvision import datasets
-
-    splits = {}
-    for split, stored in (("train", "train"), ("test", "test"), ("unlabelled", "unlabeled")):
-        found = datasets.STL10(root, split=stored, download=download)
-        splits[split] = memory_split(split, found.data, found.labels, found.classes)
-    return splits
+    if name == "stl10":
+        stored = {"train": "train", "test": "test", "unlabelled": "unlabeled"}
+        found = {
+            split: datasets.STL10(root, split=theirs, download=download)
+            for split, theirs in stored.items()
+        }
+        return {
+            s: memory_split(s, each.data, each.labels, each.classes) for s, each in found.items()
+        }
+    kinds = {"cifar10": "CIFAR10", "cifar100": "CIFAR100", "fashion-mnist": "FashionMNIST"}
+    kind = getattr(datasets, kinds[name])
+    found = {s: kind(root, train=s == "train", download=download) for s in ("train", "test")}
+    return {s: memory_split(s, each.data, each.targets, each.classes) for s, each in found.items()}
 
 
 def open_imagenet(name: str, root: Path, download: bool) -> dict[str, Split]:
@@ -111,10 +96,7 @@ def open_imagenet(name: str, root: Path, download: bool) -> dict[str, Split]:
 
 
 NAMED: dict[str, Callable[[str, Path, bool], dict[str, Split]]] = {
-    "cifar10": open_cifar,
-    "cifar100": open_cifar,
-    "stl10": open_stl10,
-    "fashion-mnist": open_fashion_mnist,
+    **dict.fromkeys(("cifar10", "cifar100", "stl10", "fashion-mnist"), open_arrays),
     "imagenet": open_imagenet,
 }
 
@@ -145,10 +127,8 @@ def open_named(
         ) from error
     if channels == 1:
         splits = {name: first_channel(split) for name, split in splits.items()}
-    sizes = {split.size: len(split) for split in splits.values() if split.size}
-    if sizes:
-        sizes = {size: sum(map(len, splits.values())) for size in sizes}
-    return Source(name, splits, sizes)
+    total = sum(map(len, splits.values()))
+    return Source(name, splits, {s.size: total for s in splits.values() if s.size})
 
 
 def first_channel(split: Split) -> Split:

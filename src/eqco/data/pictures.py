@@ -1,6 +1,7 @@
 """Pictures to look at before training: a contact sheet, and originals beside their views."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,7 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
-from eqco.data.bands import from_array, shown
+from eqco.data.bands import from_array, to_picture
 from eqco.data.decoding import PICTURES, UnreadableImageError
 from eqco.data.folders import OnUnreadable
 from eqco.data.pipelines import Pipeline
@@ -86,7 +87,7 @@ def views_picture(
     rows = []
     for row, number in enumerate(numbers.tolist()):
         pictures = [as_picture(view[row], pipeline) for view in views]
-        rows.append(("", [shown(split.images.read(number)), *pictures]))
+        rows.append(("", [to_picture(split.images.read(number)), *pictures]))
     tile = max(64, min(size, 128))
     return grid(title, rows, tile, after_first=3 * GAP)
 
@@ -95,20 +96,19 @@ def readable(split: Split, numbers: Sequence[int], count: int) -> list[Image.Ima
     """The first `count` of these images that can be read."""
     images: list[Image.Image] = []
     for number in numbers:
+        # what cannot be read is listed elsewhere; a sheet shows what there is
+        with suppress(UnreadableImageError):
+            images.append(to_picture(split.images.read(number)))
         if len(images) == count:
             break
-        try:
-            images.append(shown(split.images.read(number)))
-        except UnreadableImageError:  # listed elsewhere; a sheet shows what there is
-            continue
     return images
 
 
 def as_picture(view: Tensor, pipeline: Pipeline) -> Image.Image:
-    """A view, (C, H, W), with its normalisation undone; of many bands, see `shown`."""
+    """A view, (C, H, W), with its normalisation undone; of many bands, see `to_picture`."""
     mean, std = (torch.tensor(each)[:, None, None] for each in pipeline.normalisation(len(view)))
     pixels = (view.float().cpu() * std + mean).clamp(0, 1).mul(255).round()
-    return shown(from_array(pixels.permute(1, 2, 0).numpy().astype(np.uint8)))
+    return to_picture(from_array(pixels.permute(1, 2, 0).numpy().astype(np.uint8)))
 
 
 def grid(
@@ -130,11 +130,8 @@ def grid(
         left = GAP
         for column, image in enumerate(images):
             fitted = fit(image, tile)
-            corner = (
-                left + (tile - fitted.width) // 2,
-                top + captions + (tile - fitted.height) // 2,
-            )
-            sheet.paste(fitted, corner)
+            inset = (tile - fitted.width) // 2, (tile - fitted.height) // 2
+            sheet.paste(fitted, (left + inset[0], top + captions + inset[1]))
             left += tile + (GAP if column else after_first)
         top += tile + GAP + captions
     return sheet
@@ -143,6 +140,6 @@ def grid(
 def fit(image: Image.Image, tile: int) -> Image.Image:
     """Inside a tile; small images are enlarged with their pixels left visible."""
     scale = tile / max(image.size)
-    size = tuple(max(1, round(side * scale)) for side in image.size)
+    width, height = (max(1, round(side * scale)) for side in image.size)
     kind = Image.Resampling.NEAREST if scale > 1 else Image.Resampling.LANCZOS
-    return image.resize((size[0], size[1]), kind)
+    return image.resize((width, height), kind)

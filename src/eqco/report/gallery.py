@@ -6,7 +6,7 @@ import torch
 from PIL import Image, ImageOps
 
 from eqco.data import Split
-from eqco.data.bands import shown
+from eqco.data.bands import to_picture
 from eqco.data.pictures import GAP, fit, grid, save_picture
 from eqco.evaluation.features import Features
 from eqco.evaluation.knn import nearest
@@ -41,9 +41,9 @@ def draw_gallery(
     for number, found in zip(chosen.tolist(), places.tolist(), strict=True):
         label = int(asked_features.labels[number])
         same = [int(known_features.labels[place]) == label for place in found]
-        tiles = [framed(shown(asked.images.read(number)), QUERY)]
+        tiles = [framed(to_picture(asked.images.read(number)), QUERY)]
         tiles += [
-            framed(shown(known.images.read(place)), RIGHT if hit else WRONG)
+            framed(to_picture(known.images.read(place)), RIGHT if hit else WRONG)
             for place, hit in zip(found, same, strict=True)
         ]
         rows.append((f"{asked.classes[label]}: {sum(same)} of {count}", tiles))
