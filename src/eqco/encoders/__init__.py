@@ -1,7 +1,7 @@
 """Networks that turn images into embeddings: backbones, heads, momentum, batch norm."""
 
 from eqco.encoders.architecture import Architecture, architecture_of, in_channels_of
-from eqco.encoders.batch_norm import SplitBatchNorm1d, SplitBatchNorm2d, split_batch_norm
+from eqco.encoders.batch_norm import split_batch_norm
 from eqco.encoders.encoder import (
     RESNETS,
     TIMM,
@@ -31,8 +31,6 @@ __all__ = [
     "LightEncoder",
     "Pixels",
     "ResNet",
-    "SplitBatchNorm1d",
-    "SplitBatchNorm2d",
     "Stem",
     "SyncBatchNorm1d",
     "SyncBatchNorm2d",

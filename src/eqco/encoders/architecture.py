@@ -1,4 +1,4 @@
-"""Which network a state dict belongs to, told from the names and shapes in it."""
+"""Which network a state dict belongs to, by the names and shapes in it."""
 
 import re
 from collections.abc import Mapping

@@ -42,14 +42,8 @@ def split_batch_norm(module: Network, groups: int) -> Network:
 
     In training, each sub-batch is normalised with its own statistics, and the running statistics
     move by the mean over the groups. In eval nothing changes. Names, parameters and buffers stay,
-    so that state dicts interchange with the plain network.
-
-    Args:
-        module: changed in place, like the rest of a network before its training.
-        groups: number of sub-batches, 1 or more; every training batch must divide by it.
-
-    Returns:
-        The same module.
+    so that state dicts interchange with the plain network. The module is changed in place and
+    returned; every training batch must divide by `groups`.
 
     >>> split_batch_norm(nn.BatchNorm1d(1, affine=False), groups=2)(
     ...     torch.tensor([[0.0], [2.0], [10.0], [30.0]])
@@ -118,11 +112,13 @@ def _normalise_groups(norm: _SplitBatchNorm, input: Tensor) -> Tensor:
         )
     running = [each for each in (norm.running_mean, norm.running_var) if each is not None]
     factor = count_batch(norm) if running else 0.0
-    own = [each.repeat(groups, 1) for each in running] or [(None,) * groups] * 2
-    parts = [
-        F.batch_norm(part, mean, variance, norm.weight, norm.bias, True, factor, norm.eps)
-        for part, mean, variance in zip(input.chunk(groups), *own, strict=True)
-    ]
-    for statistic, moved in zip(running, own, strict=False):
-        statistic.copy_(moved.mean(0))
+    moved = [each.repeat(groups, 1) for each in running]
+    parts = []
+    for group, part in enumerate(input.chunk(groups)):
+        mean, variance = (each[group] for each in moved) if moved else (None, None)
+        parts.append(
+            F.batch_norm(part, mean, variance, norm.weight, norm.bias, True, factor, norm.eps)
+        )
+    for statistic, own in zip(running, moved, strict=True):
+        statistic.copy_(own.mean(0))
     return torch.cat(parts)

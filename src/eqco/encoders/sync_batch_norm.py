@@ -37,14 +37,8 @@ class SyncBatchNorm2d(_SyncBatchNorm, nn.BatchNorm2d):
 def sync_batch_norm(module: Network, device: torch.device | str = "cpu") -> Network:
     """Let every batch norm of a network take its statistics over the batches of all processes.
 
-    Names, parameters and buffers stay, so that state dicts interchange with the plain network.
-
-    Args:
-        module: changed, before it is copied or given to an optimiser.
-        device: where it will run; on a GPU it becomes torch's own SyncBatchNorm.
-
-    Returns:
-        The network.
+    Names, parameters and buffers stay, so that state dicts interchange with the plain network. The
+    module is changed and returned: on a GPU it becomes torch's own SyncBatchNorm.
     """
     if torch.device(device).type == "cuda":
         converted: Network = nn.SyncBatchNorm.convert_sync_batchnorm(module)

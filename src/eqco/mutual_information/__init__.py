@@ -2,20 +2,11 @@
 
 from eqco.mutual_information.critics import StackedCritics
 from eqco.mutual_information.draws import PairDraws
-from eqco.mutual_information.estimators import (
-    ESTIMATORS,
-    EqCo,
-    Estimator,
-    InfoNCE,
-    MultiLabelCPC,
-    named_estimators,
-)
+from eqco.mutual_information.estimators import EqCo, InfoNCE, MultiLabelCPC, named_estimators
 from eqco.mutual_information.measurement import Reading, measure
 
 __all__ = [
-    "ESTIMATORS",
     "EqCo",
-    "Estimator",
     "InfoNCE",
     "MultiLabelCPC",
     "PairDraws",

@@ -122,14 +122,10 @@ class MultiLabelCPC(Estimator):
 
     >>> MultiLabelCPC(512).kind(63), MultiLabelCPC(512).kind(15)
     ('bound', 'estimate')
-
-    Args:
-        alpha: α > 0.
-        separate_queries: n of one frozen estimate.
     """
 
     alpha: float
-    separate_queries: int = 16
+    separate_queries: int = 16  # n of one frozen estimate
     name = "ml-cpc"
 
     def __post_init__(self) -> None:

@@ -26,7 +26,7 @@ class Reading:
 
     estimator: str
     information: float  # the truth, in nats
-    num_pairs: int  # K of Table 5: each query meets K − 1 negatives
+    num_pairs: int  # K of Table 5: each query has K − 1 negatives
     alpha: float
     seed: int
     value: float  # nats
