@@ -9,7 +9,7 @@ from torch.testing import assert_close
 
 from eqco.detection.annotations import clip
 from eqco.detection.batches import TrainingBatches, example, read_image
-from eqco.detection.folders import open_annotated
+from eqco.detection.folders import open_annotated, splits_of
 from eqco.detection.squares import write_squares
 from eqco.runtime.errors import InputError
 

@@ -10,14 +10,7 @@ from torch import Tensor
 
 from eqco.runtime.errors import InputError
 
-__all__ = [
-    "AnnotatedImages",
-    "Objects",
-    "UncheckedBox",
-    "UncheckedImage",
-    "check_annotations",
-    "list_faults",
-]
+__all__ = ["AnnotatedImages", "Objects", "check_annotations"]
 
 OnBadBoxes = Literal["error", "skip"]
 
@@ -91,14 +84,10 @@ def check_annotations(
     *,
     on_bad_boxes: OnBadBoxes = "error",
 ) -> AnnotatedImages:
-    """Checked images and boxes as one value.
+    """Checked images and boxes as one value; `name` is the file or folder they come from.
 
-    Args:
-        name: the file or folder they come from.
-        classes: names; label 1 is the first.
-        images: in the order in which they are numbered from 0. One without boxes is as good as any.
-        on_bad_boxes: refuse them all if a box is empty, inverted or outside its image, or leave
-            such boxes out.
+    Label 1 is the first of `classes`; images are numbered from 0, and may have no boxes. Boxes that
+    are empty, inverted or outside their image are refused, or left out on request.
     """
     if not images:
         raise InputError(f"{name} has no images.")
@@ -150,11 +139,7 @@ def check_annotations(
 
 
 def clip(corners: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Boxes cut to their images, and which of them are empty and which outside.
-
-    Args:
-        corners: left, top, right, bottom, (n, 4).
-        sizes: width and height of the image of each, (n, 2).
+    """Boxes (n, 4) cut to their images of width and height (n, 2), and which are empty, outside.
 
     >>> boxes = torch.tensor([[0.0, 0, 10, 6], [3, 0, 3, 5], [0, 0, 12, 5]])
     >>> [found.tolist() for found in clip(boxes, torch.tensor([[10.0, 5]] * 3))[1:]]

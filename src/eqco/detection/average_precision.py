@@ -54,7 +54,6 @@ def average_precision(found: Sequence[Detections], images: AnnotatedImages) -> S
     require_pycocotools()
     from pycocotools.cocoeval import COCOeval
 
-    assert len(found) == len(images)
     with contextlib.redirect_stdout(io.StringIO()):  # pycocotools talks while it works
         truth = as_coco(images, [images.objects(number) for number in range(len(images))])
         evaluation = COCOeval(truth, as_coco(images, found), "bbox")

@@ -104,16 +104,8 @@ def fine_tune(
 
     Everything drawn is a function of (seed, step): stopped and resumed, the weights end the same.
     Several processes run this together: all take the same branches, and the first one writes.
-
-    Args:
-        parts: what to train.
-        run: where checkpoints and metrics go.
-        recipe: written into each checkpoint; resuming with another is refused.
-        state: a checkpoint's content.
-        show: gets a report at every line of metrics.
-
-    Returns:
-        The signal that stopped it, or None when training is complete.
+    `recipe` goes into each checkpoint, and `show` gets a report at every line of metrics. Returns
+    the signal that stopped it, or None when training is complete.
     """
     detector, optimiser, total = parts.detector, parts.optimiser, parts.total_steps
     step, loss = 0, torch.zeros(())
