@@ -181,7 +181,7 @@ def test_metrics_after_the_checkpoint_are_forgotten_and_a_cut_line_too(tmp_path)
         run.append_metrics({"step": step})
     with open(run.metrics, "a") as file:
         file.write('{"step": 4, "lo')
-    run.forget_metrics_after(2)
+    run.drop_metrics_after(2)
     assert run.read_metrics() == [{"step": 1}, {"step": 2}]
 
 

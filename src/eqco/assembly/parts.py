@@ -179,7 +179,7 @@ def averaging(method: nn.Module, device: torch.device) -> DistributedDataParalle
 
 def check_device(device: torch.device | str) -> None:
     """Refuse a device that this machine does not have."""
-    device = processes.known_device(device)
+    device = processes.parse_device(device)
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:

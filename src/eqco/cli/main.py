@@ -1,9 +1,8 @@
 """`eqco COMMAND …`: finds the command, parses its options from its signature, runs it.
 
-A command is a module of this room with one function `run`, whose typed, keyword-only arguments are
-the options and whose docstring is the help text; or with a `parse` of its own, whose result `run`
-takes. Only the chosen command is imported, so that
-`eqco --help` waits for nothing.
+A command is a module of this package with one function `run`, whose typed, keyword-only arguments
+are the options and whose docstring is the help text; or with a `parse` of its own, whose result
+`run` takes. Only the chosen command is imported, so that `eqco --help` waits for nothing.
 """
 
 import difflib
@@ -15,7 +14,7 @@ import sys
 from collections.abc import Sequence
 
 import eqco
-from eqco.cli.machine_errors import in_words
+from eqco.cli.machine_errors import explain_error
 from eqco.runtime.errors import InputError, MissingExtraError
 
 __all__ = ["COMMANDS", "main"]
@@ -38,16 +37,8 @@ COMMANDS: dict[str, str] = {
 }
 
 # What `pip install ".[train]"` brings; a missing one is answered with that line.
-TRAIN_PACKAGES = {
-    "tyro",
-    "rich",
-    "matplotlib",
-    "numpy",
-    "PIL",
-    "torchvision",
-    "tensorboard",
-    "sklearn",
-}
+TRAIN_PACKAGES = {"tyro", "rich", "matplotlib", "numpy", "PIL"}
+TRAIN_PACKAGES |= {"torchvision", "tensorboard", "sklearn"}
 
 
 def overview() -> str:
@@ -98,10 +89,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:  # a full disk, a read-only folder, a file where a folder should be
         return refuse(f"{error.strerror or error}: {error.filename or ''}".rstrip(": "))
     except (MemoryError, RuntimeError) as error:
-        told = in_words(error)
-        if told is None:
+        explained = explain_error(error)
+        if explained is None:
             raise
-        return refuse(told)
+        return refuse(explained)
     except KeyboardInterrupt:
         print("eqco: stopped", file=sys.stderr)
         return 130

@@ -63,7 +63,7 @@ class Options(DetectionSettings):
     """paper (COCO on 8 GPUs), desk (a few hundred images on a processor) or a JSON file of
     settings: what to start from."""
     backbone: str = "resnet50"
-    """Of the weights `random`: resnet18, resnet34 or resnet50. Others tell it themselves."""
+    """Of the weights `random`: resnet18, resnet34 or resnet50. Other weights know it."""
     train_split: str = "train"
     """To train on."""
     test_split: str | None = None
@@ -126,7 +126,7 @@ def refuse_changes(arguments: Sequence[str]) -> None:
 
 
 def settings_of(options: Options) -> DetectionSettings:
-    """The settings that were asked for: drops and warm-up follow --epochs unless they are typed."""
+    """The chosen settings: drops and warm-up follow --epochs unless they are typed."""
     values = {entry.name: getattr(options, entry.name) for entry in fields(DetectionSettings)}
     profile = detection_profile(options.profile)
     if options.resume is None and options.epochs != profile.epochs:
@@ -179,7 +179,7 @@ def run(options: Options) -> None:
     place = options.resume or options.out
     restarted = RunDirectory(place).belongs_to(processes.job())
     if restarted and speaks:
-        print(f"started again after a process was lost: going on from {place}")
+        print(f"started again after a process was lost: resuming from {place}")
     if options.resume is None and not restarted:
         settings = fit_warmup(options, settings)
         if speaks:
@@ -237,7 +237,7 @@ def conclude(outcome: Transfer, place: Path) -> None:
     """Say how it ended, and what to do next."""
     if outcome.stopped_by is not None:
         print(f"stopped by {outcome.stopped_by}; saved {RunDirectory(place).last}")
-        print(f"go on with: eqco transfer detection --resume {place}")
+        print(f"resume with: eqco transfer detection --resume {place}")
         raise SystemExit(130 if outcome.stopped_by == "SIGINT" else 143)
     assert outcome.scores is not None
     assert outcome.tested is not None

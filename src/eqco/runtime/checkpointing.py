@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from eqco.runtime import processes
 from eqco.runtime.errors import InputError
-from eqco.runtime.signals import StopWish, stop_on_signals
+from eqco.runtime.signals import StopRequest, stop_on_signals
 
 __all__ = ["Checkpointing", "checkpointing", "stop_by"]
 
@@ -20,7 +20,7 @@ class Checkpointing:
         save: Callable[[int], None] | None,
         total_steps: int,
         every: Sequence[int],
-        request: StopWish,
+        request: StopRequest,
     ):
         self.save, self.total_steps, self.every, self.request = save, total_steps, every, request
         self.stopped_by: str | None = None
@@ -52,7 +52,7 @@ def checkpointing(
         total_steps: of the whole training.
         every: intervals in steps, each of which makes a save due; 0: never.
     """
-    with nullcontext(StopWish()) if save is None else stop_on_signals() as request:
+    with nullcontext(StopRequest()) if save is None else stop_on_signals() as request:
         yield Checkpointing(save, total_steps, every, request)
 
 

@@ -35,15 +35,13 @@ class NoCheckpointError(CheckpointError):
 def write_checkpoint(path: Path, state: dict[str, Any], *, previous: Path | None = None) -> None:
     """Write `state` to `path` so that a stop at any moment leaves a whole file there.
 
-    Args:
-        path: where it goes.
-        state: tensors, numbers, strings and containers of them.
-        previous: where the file that stood at `path` is kept.
+    `state` holds tensors, numbers, strings and containers of them; the file that stood at `path` is
+    kept as `previous`.
     """
-    spoiled = not_finite(state)
-    if spoiled is not None:
+    name = first_not_finite(state)
+    if name is not None:
         raise CheckpointError(
-            f"{spoiled} is no longer finite: the training has diverged. {path} was not written, "
+            f"{name} is no longer finite: the training has diverged. {path} was not written, "
             f"and what was saved before stays as it was. Look for a learning rate that is too high "
             f"or a warm-up that is too short."
         )
@@ -69,10 +67,10 @@ def save_to(file: IO[bytes], state: dict[str, Any]) -> None:
         raise
 
 
-def not_finite(state: Any, name: str = "") -> str | None:
+def first_not_finite(state: Any, name: str = "") -> str | None:
     """The name of the first tensor that holds NaN or infinity, if there is one.
 
-    >>> not_finite({"weights": {"a": torch.zeros(2), "b": torch.tensor([float("inf")])}})
+    >>> first_not_finite({"weights": {"a": torch.zeros(2), "b": torch.tensor([float("inf")])}})
     'weights.b'
     """
     if isinstance(state, Tensor):
@@ -82,8 +80,10 @@ def not_finite(state: Any, name: str = "") -> str | None:
         entries = state.items()
     elif isinstance(state, list | tuple):
         entries = enumerate(state)
-    found = (not_finite(value, f"{name}.{key}" if name else str(key)) for key, value in entries)
-    return next((each for each in found if each is not None), None)
+    names = (
+        first_not_finite(value, f"{name}.{key}" if name else str(key)) for key, value in entries
+    )
+    return next((each for each in names if each is not None), None)
 
 
 def clear_partial(folder: Path) -> None:
@@ -109,7 +109,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     except HarmfulCheckpointError:
         raise
     except NoCheckpointError as error:
-        raise CheckpointError(f"{error} {no_run(path) or last_good(path)}") from error
+        raise CheckpointError(f"{error} {missing_run(path) or last_good(path)}") from error
     except CheckpointError as error:
         raise CheckpointError(f"{error} {last_good(path)}") from error
 
@@ -140,7 +140,7 @@ def read_verified(path: Path) -> dict[str, Any]:
     return state
 
 
-def no_run(path: Path) -> str:
+def missing_run(path: Path) -> str:
     """A sentence for a folder that was taken for a run's, with the runs in it; empty for others."""
     folder = path.parent.parent
     if path.parent.name != CHECKPOINTS or path.parent.is_dir():

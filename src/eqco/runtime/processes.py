@@ -1,6 +1,6 @@
-"""Several processes that train as one: who each is, and the few things they tell each other.
+"""Several processes that train as one: ranks, devices and the few collectives they need.
 
-torchrun starts them and says in the environment who they are. Without it there is one process, and
+torchrun starts them and puts their ranks into the environment. Without it there is one process, and
 every function here answers for that one at no cost. All processes must call these functions in the
 same order.
 """
@@ -18,26 +18,6 @@ import torch.distributed as dist
 from torch import Tensor
 
 from eqco.runtime.errors import InputError
-
-__all__ = [
-    "LostProcessError",
-    "any_of",
-    "check_timeout",
-    "environment_rank",
-    "gather",
-    "gather_uneven",
-    "gather_with_gradient",
-    "is_writer",
-    "job",
-    "joined",
-    "known_device",
-    "launched",
-    "mean_over_processes",
-    "own_rows",
-    "rank",
-    "sum_over_processes",
-    "world_size",
-]
 
 # Seconds that the others have to say that they, too, are waiting, before one is called lost.
 GRACE = 5.0
@@ -110,9 +90,10 @@ def joined(device: torch.device | str, *, timeout: float = 600.0) -> Iterator[to
         dist.destroy_process_group()
         lost = lost_ranks(store, number, count)
         raise LostProcessError(
-            f"rank {number} of {count} waited for {named(lost)}, which ended or did not answer for "
-            f"{timeout:g} s ({time.monotonic() - begun:.0f} s after the start). Its own output "
-            f"says why, if it ended; go on with --resume, or raise --timeout if it was only slow."
+            f"rank {number} of {count} waited for {rank_names(lost)}, which ended or did not "
+            f"answer for {timeout:g} s ({time.monotonic() - begun:.0f} s after the start). Its own "
+            f"output says why, if it ended; continue with --resume, or raise --timeout if it was "
+            f"only slow."
         ) from error
     finally:
         if dist.is_initialized():
@@ -125,7 +106,7 @@ def check_timeout(timeout: float) -> None:
         raise InputError(f"--timeout {timeout}; it must be greater than 0 seconds.")
 
 
-def known_device(device: torch.device | str) -> torch.device:
+def parse_device(device: torch.device | str) -> torch.device:
     """The device of that name; a name that is none is refused."""
     try:
         return torch.device(device)
@@ -135,7 +116,7 @@ def known_device(device: torch.device | str) -> torch.device:
 
 def own_device(device: torch.device | str) -> torch.device:
     """The device of this process: of several GPUs its own."""
-    device = known_device(device)
+    device = parse_device(device)
     if device.type != "cuda" or not launched():
         return device
     number, there = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
@@ -174,23 +155,23 @@ def store_of_this_start(store: Any, number: int, count: int, timeout: timedelta)
     """The part of the store that only the processes of this start know.
 
     torchrun keeps its store when it starts the processes again, with the addresses of those that
-    were lost. So rank 0 makes up a name, and tells it in answer to a question that nobody has asked
-    before; it goes on answering until each of the others has heard it.
+    were lost. So rank 0 makes up a name and answers a key that no earlier start has used; it keeps
+    answering until each of the others has read it.
     """
     own = uuid.uuid4().hex
     if number > 0:
         store.set(f"asks/{number}", own)
-        name = store.get(f"told/{own}").decode()
+        name = store.get(f"answer/{own}").decode()
         store.set(f"heard/{name}/{number}", "")
         return dist.PrefixStore(name, store)
     end = time.monotonic() + timeout.total_seconds()
     missing = list(range(1, count))
     while missing:
         if time.monotonic() > end:
-            raise dist.DistStoreError(f"{named(missing)} did not come")
+            raise dist.DistStoreError(f"{rank_names(missing)} did not come")
         for other in missing:
             if store.check([f"asks/{other}"]):
-                store.set(f"told/{store.get(f'asks/{other}').decode()}", own)
+                store.set(f"answer/{store.get(f'asks/{other}').decode()}", own)
         missing = [other for other in missing if not store.check([f"heard/{own}/{other}"])]
         time.sleep(0.01)
     return dist.PrefixStore(own, store)
@@ -219,9 +200,9 @@ def lost_ranks(store: Any, number: int, count: int) -> list[int]:
     return missing
 
 
-def named(ranks: list[int]) -> str:
+def rank_names(ranks: list[int]) -> str:
     """
-    >>> named([1]), named([0, 2]), named([])
+    >>> rank_names([1]), rank_names([0, 2]), rank_names([])
     ('rank 1', 'ranks 0, 2', 'another rank')
     """
     if not ranks:

@@ -1,4 +1,4 @@
-"""The folder of one training run: what was asked, what was measured, what can be resumed."""
+"""The folder of one training run: its recipe, metrics, checkpoints and result."""
 
 import fcntl
 import json
@@ -43,8 +43,7 @@ class RunDirectory:
     def start(self, recipe: dict[str, Any], environment: dict[str, Any]) -> None:
         """Make the folder of a new run; one with a checkpoint is refused.
 
-        A run that was stopped before its first checkpoint has nothing to go on from, and is begun
-        anew.
+        A run that was stopped before its first checkpoint has nothing to resume, and starts anew.
         """
         if any(self.checkpoints.glob("*.pt")):
             raise InputError(
@@ -93,7 +92,7 @@ class RunDirectory:
         except OSError as error:
             remedy = "or choose another --out. Nothing was saved before."
             if self.last.exists():
-                remedy = f"then go on with --resume {self.path}. {self.last} is kept as it was."
+                remedy = f"then continue with --resume {self.path}. {self.last} is kept as it was."
             raise unwritable(path, error, remedy) from error
 
     def write_job(self, job: str | None) -> None:
@@ -104,15 +103,15 @@ class RunDirectory:
             write_text(self.job, job + "\n")
 
     def belongs_to(self, job: str | None) -> bool:
-        """Whether that job has trained here and left a checkpoint to go on from."""
+        """Whether that job has trained here and left a checkpoint to resume from."""
         if job is None or not (self.last.exists() and self.job.exists()):
             return False
         return self.job.read_text() == job + "\n"
 
     def save(self, state: dict[str, Any], *, keep: bool) -> Path:
         """Write the last checkpoint, keeping the one before; with `keep`, one for good as well."""
-        # the one for good first: a run killed between the two goes on from before this step and
-        # writes it again, where it would not come back to a step that its last checkpoint has
+        # the one for good first: a run killed between the two resumes before this step and writes
+        # it again, where it would not come back to a step that its last checkpoint has
         if keep:
             kept = self.checkpoints / f"step-{state['step']:08d}.pt"
             with self.writing(kept):
@@ -123,24 +122,23 @@ class RunDirectory:
 
     def read_recipe(self) -> dict[str, Any]:
         """The resolved recipe of the run."""
-        recipe: dict[str, Any] = read_json(self.recipe)
-        return recipe
+        return read_object(self.recipe)
 
     def read_environment(self) -> dict[str, Any]:
-        """What the run met when it began."""
+        """The data, device and versions that the run began with."""
         # a run of before folders could be taken without classes had them
-        met: dict[str, Any] = {"unlabelled": False, **read_object(self.environment)}
+        began: dict[str, Any] = {"unlabelled": False, **read_object(self.environment)}
         for key in ("source", "data", "images"):
-            if key not in met:
+            if key not in began:
                 raise InputError(
-                    f"{self.environment} does not say {key!r}, which a run needs to go on; it was "
+                    f"{self.environment} does not say {key!r}, which a resumed run needs; it was "
                     f"changed, or written by another version. Restore it, or start a new run with "
                     f"--recipe {self.recipe}."
                 )
-        return met
+        return began
 
     def load(self, recipe: dict[str, Any], checkpoint: Path | None = None) -> dict[str, Any]:
-        """The state to go on from; a checkpoint of another recipe is refused."""
+        """The state to resume from; a checkpoint of another recipe is refused."""
         path = checkpoint or self.last
         state = read_checkpoint(path)
         theirs = state.get("recipe")
@@ -165,9 +163,9 @@ class RunDirectory:
         """All lines of metrics."""
         if not self.metrics.exists():
             return []
-        return [self.parsed(line) for line in self.metrics.read_text().splitlines()]
+        return [self.parse_line(line) for line in self.metrics.read_text().splitlines()]
 
-    def parsed(self, line: str) -> dict[str, Any]:
+    def parse_line(self, line: str) -> dict[str, Any]:
         """One line of metrics; a damaged one is an error that shows it."""
         try:
             values = json.loads(line)
@@ -177,18 +175,13 @@ class RunDirectory:
             pass
         raise InputError(f"{self.metrics} is damaged at {line[:40]!r}; remove that line.")
 
-    def forget_metrics_after(self, step: int) -> None:
-        """Drop the lines that a run stopped after its checkpoint had written; they come anew."""
-        lines = [line for line in whole_lines(self.metrics) if self.parsed(line)["step"] <= step]
+    def drop_metrics_after(self, step: int) -> None:
+        """Drop the lines written after the checkpoint; the resumed run writes them again."""
+        # a last line cut off by a stop has no end, and is no line
+        text = self.metrics.read_text(errors="replace") if self.metrics.exists() else ""
+        lines = [line for line in text.split("\n")[:-1] if self.parse_line(line)["step"] <= step]
         with self.writing(self.metrics):
             write_text(self.metrics, "".join(line + "\n" for line in lines))
-
-
-def whole_lines(path: Path) -> list[str]:
-    """The lines of a file that end; a last one cut off by a stop is not one."""
-    if not path.exists():
-        return []
-    return path.read_text(errors="replace").split("\n")[:-1]
 
 
 def write_json(path: Path, values: Any) -> None:

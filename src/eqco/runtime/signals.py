@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a wish that the training loop grants at the end of a step."""
+"""Ctrl-C and SIGTERM as a request that a training loop meets at the end of its step."""
 
 import signal
 import threading
@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-__all__ = ["StopWish", "stop_on_signals"]
+__all__ = ["StopRequest", "stop_on_signals"]
 
 
-class StopWish:
+class StopRequest:
     """Whether someone asked to stop, and how."""
 
     def __init__(self) -> None:
@@ -17,24 +17,24 @@ class StopWish:
 
 
 @contextmanager
-def stop_on_signals() -> Iterator[StopWish]:
+def stop_on_signals() -> Iterator[StopRequest]:
     """Within this block the first Ctrl-C or SIGTERM is noted; a second Ctrl-C interrupts at once.
 
     Signals reach the main thread only; elsewhere nothing is noted.
     """
-    wish = StopWish()
+    request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
-        yield wish
+        yield request
         return
 
     def note(number: int, frame: FrameType | None) -> None:
-        if wish.signal is not None and number == signal.SIGINT:
+        if request.signal is not None and number == signal.SIGINT:
             raise KeyboardInterrupt
-        wish.signal = signal.Signals(number).name
+        request.signal = signal.Signals(number).name
 
     before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield wish
+        yield request
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

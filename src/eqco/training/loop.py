@@ -18,7 +18,7 @@ from eqco.methods import Method, StepOutput
 from eqco.runtime import processes
 from eqco.runtime.errors import InputError
 from eqco.runtime.run_directory import RunDirectory
-from eqco.runtime.signals import StopWish, stop_on_signals
+from eqco.runtime.signals import StopRequest, stop_on_signals
 from eqco.training.alarms import Alarms, NonFiniteLossError, require_finite, what_is_kept
 from eqco.training.diagnostics import Diagnostics, diagnose
 from eqco.training.journal import Journal
@@ -300,7 +300,7 @@ def saved(run: RunDirectory) -> str | None:
     return str(run.last) if run.last.exists() else None
 
 
-def finished(wish: StopWish, step: int, rhythm: Rhythm) -> str | None:
+def finished(wish: StopRequest, step: int, rhythm: Rhythm) -> str | None:
     """The signal that cut training short, if one did; another process may have got it."""
     return None if step == rhythm.total_steps else wish.signal or "SIGTERM"
 
