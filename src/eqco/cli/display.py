@@ -12,7 +12,7 @@ from eqco.training.loop import StepReport
 
 __all__ = ["counted", "heading", "probe_words", "training_display"]
 
-LINES = 60  # about as many lines of a log file tell of a whole training
+LINES = 60  # lines of a log file for a whole training, about
 WIDE = 100  # columns of a terminal with room for a bar beside the words
 FEW_STEPS = 200  # with fewer an encoder has hardly begun to learn
 

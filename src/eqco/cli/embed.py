@@ -54,7 +54,7 @@ def run(
         normalise: give every vector the length 1.
         on_unreadable: stop at an image that cannot be read, or leave it out and list it beside OUT.
         overwrite: replace the file, or what was left of another call.
-        backbone: the network, where the weights do not tell: resnet50, light, timm:NAME.
+        backbone: the network, where the weights do not say: resnet50, light, timm:NAME.
         width: of a ResNet that is named.
         stem: of a ResNet that is named.
         image_size: pixels along each side; by default what the network was trained on.
@@ -70,14 +70,14 @@ def run(
         eqco embed moco_v2_800ep_pretrain.pth.tar photos/ --on-unreadable skip
         eqco embed pixels photos/ --image-size 16
     """
-    if processes.launched():
+    if processes.under_torchrun():
         raise InputError(
             "torchrun has started several processes, but embedding is the work of one. Start it "
             "without torchrun: eqco embed …"
         )
     check_device(device)
     refuse_unwritable(out)
-    opened = open_weights(
+    encoder = open_weights(
         weights,
         backbone=backbone,
         width=width,
@@ -85,12 +85,12 @@ def run(
         image_size=image_size,
         in_channels=channels,
     )
-    if opened.size_note:
-        print(opened.size_note, file=sys.stderr)
-    albums = open_album(images, root=root, channels=opened.in_channels)
+    if encoder.size_note:
+        print(encoder.size_note, file=sys.stderr)
+    albums = open_album(images, root=root, channels=encoder.in_channels)
     how = Embedding(
-        backbone=opened.backbone,
-        size=opened.image_size,
+        backbone=encoder.backbone,
+        size=encoder.image_size,
         batch_size=batch_size,
         normalise=normalise,
         workers=workers,

@@ -70,7 +70,7 @@ def run(
         epochs: of linear; the drops of the rate keep their share.
         batch_size: of linear; 256 as published.
         learning_rate: of linear; the published one belongs to batches of 256 and a ResNet-50.
-        backbone: resnet18, resnet34, resnet50, light or timm:NAME, where the weights do not tell.
+        backbone: resnet18, resnet34, resnet50, light or timm:NAME, where the weights do not say.
         width: of that ResNet.
         stem: of that ResNet.
         image_size: pixels along each side; by default what the encoder was trained on.
@@ -93,7 +93,7 @@ def run(
         eqco eval torchvision:resnet50 cifar10 --neighbours 20 --temperature 0.1
     """
     console = Console()
-    if processes.launched():
+    if processes.under_torchrun():
         raise InputError(
             "torchrun has started several processes, but an evaluation is the work of one. Start "
             "it without torchrun: eqco eval …"
@@ -109,7 +109,7 @@ def run(
         batch_size=published.batch_size if batch_size is None else batch_size,
         learning_rate=published.learning_rate if learning_rate is None else learning_rate,
     )
-    opened = open_weights(
+    encoder = open_weights(
         weights,
         backbone=backbone,
         width=width,
@@ -118,22 +118,22 @@ def run(
         in_channels=channels,
         seed=seed,
     )
-    if opened.size_note:
-        print(opened.size_note, file=sys.stderr)
+    if encoder.size_note:
+        print(encoder.size_note, file=sys.stderr)
     # what is damaged must be gone before features are made, which know images by their number
     check: Check = "decode" if on_unreadable == "skip" else "header"
     data = open_source(
         source,
         root=root,
-        channels=opened.in_channels,
+        channels=encoder.in_channels,
         check=check,
         on_unreadable=on_unreadable,
     )
 
-    settings = {"seed": seed, "image_size": opened.image_size, "unreadable": len(data.unreadable)}
+    settings = {"seed": seed, "image_size": encoder.image_size, "unreadable": len(data.unreadable)}
     settings |= asdict(linear) if protocol == "linear" else {}
     found = compare_encoder(
-        opened,
+        encoder,
         data,
         protocol=protocol,
         neighbours=neighbours,

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Sequence
 
 from eqco.runtime.errors import InputError
-from eqco.runtime.processes import launched
+from eqco.runtime.processes import under_torchrun
 
 __all__ = ["launch"]
 
@@ -28,7 +28,7 @@ def launch(arguments: Sequence[str], *, count: int, restarts: int = 0) -> None:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    if launched():
+    if under_torchrun():
         raise InputError(
             f"--processes {count} under torchrun, which has started the processes already. "
             f"Leave it out."

@@ -93,8 +93,8 @@ class Options(DetectionSettings):
 
 def parse(arguments: Sequence[str]) -> Options:
     """Options with the defaults of the chosen profile."""
-    asks = any(argument in ("-h", "--help") for argument in arguments)
-    if list(arguments[:1]) != ["detection"] and not asks:
+    wants_help = any(argument in ("-h", "--help") for argument in arguments)
+    if list(arguments[:1]) != ["detection"] and not wants_help:
         given = f"eqco transfer {arguments[0]}" if arguments else "eqco transfer"
         raise InputError(
             f"{given}: to what? The first word is what to transfer to, and there is detection: "
@@ -175,16 +175,16 @@ def run(options: Options) -> None:
         given = without(options.arguments, ("--processes", "--restarts"))
         launch(["transfer", *given], count=options.processes, restarts=options.restarts)
         return
-    speaks = not (processes.launched() and processes.environment_rank() > 0)
+    prints = not (processes.under_torchrun() and processes.environment_rank() > 0)
     place = options.resume or options.out
     restarted = RunDirectory(place).belongs_to(processes.job())
-    if restarted and speaks:
+    if restarted and prints:
         print(f"started again after a process was lost: resuming from {place}")
     if options.resume is None and not restarted:
         settings = fit_warmup(options, settings)
-        if speaks:
+        if prints:
             print_changes(options, settings)
-    with training_display(sys.stdout) if speaks else nullcontext(lambda report: None) as show:
+    with training_display(sys.stdout) if prints else nullcontext(lambda report: None) as show:
         if options.resume is not None or restarted:
             # the only word beside a resumed run is its data
             moved = options.weights if options.resume is not None else options.data
@@ -210,7 +210,7 @@ def run(options: Options) -> None:
                 timeout=options.timeout,
                 show=show,
             )
-    if speaks:
+    if prints:
         conclude(outcome, place)
     elif outcome.stopped_by is not None:
         raise SystemExit(143)

@@ -1,4 +1,4 @@
-"""Images of any layout with their names, and labels where the layout tells them."""
+"""Images of any layout with their names, and labels where the layout defines them."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -65,7 +65,7 @@ class UnreadableImageError(InputError):
 
 @dataclass(frozen=True)
 class Header:
-    """What a file tells of its image before the pixels are read."""
+    """What a file says of its image before the pixels are read."""
 
     height: int
     width: int
@@ -249,7 +249,7 @@ def too_large() -> str:
 
 
 def pillow_header(image: Image.Image) -> Header:
-    """What Pillow tells of an image, as it lies in the file."""
+    """The header that Pillow reads of an image, as it lies in the file."""
     if image.mode == "F" or image.mode.startswith("I;16"):
         layout: Layout | None = Layout(1, deep=True)
     else:

@@ -56,13 +56,13 @@ def open_folder(
     Args:
         folder: where the images are.
         unlabelled: take all images below as one split without classes.
-        channels: bands of every image; by default what the first file tells (see `find_layout`).
+        channels: bands of every image; by default what the first file has (see `find_layout`).
         val_fraction: share of each class for val, if there are no folders for splits.
         test_fraction: share of each class for test, likewise.
         split_seed: decides which.
         memory_gib: keep images of one size decoded in memory up to this; 0 never.
         check: what to look at beforehand when they are not kept in memory; see `scan`.
-        on_unreadable: refuse to go on, or leave such files out and list them in the source.
+        on_unreadable: refuse the folder, or leave such files out and list them in the source.
         workers: processes that look; all cores by default.
     """
     if not folder.exists():
@@ -114,7 +114,7 @@ def first_unreadable(
 
 
 def list_splits(folder: Path, unlabelled: bool, ignored: list[str]) -> list[Listing]:
-    """The splits that the folder's structure tells of; "all" stands for classes to be divided."""
+    """The splits that the folder's structure defines; "all" stands for classes to be divided."""
     subfolders = visible_folders(folder)
     named = [name for name in subfolders if name.lower() in SPLIT_FOLDERS]
     if unlabelled or not subfolders:

@@ -119,7 +119,7 @@ def open_named(
         if name == "imagenette":
             return open_imagenette(root, download, memory_gib, check, on_unreadable)
         splits = NAMED[name](name, root, download)
-    # torchvision tells of missing or damaged archives, and of no network, in these ways
+    # how torchvision reports missing or damaged archives, and no network
     except (RuntimeError, OSError) as error:
         raise InputError(
             f"{name} could not be opened below {root} ({error}). {how_to_get(name, root)}, or use "

@@ -65,10 +65,10 @@ def draw_parameters(
     spreads = (pipeline.brightness, pipeline.contrast, pipeline.saturation)
     ranges = [(max(0.0, 1 - spread), 1 + spread) for spread in spreads]
     ranges.append((-pipeline.hue, pipeline.hue))
-    factors = [between(rest[:, 4 + i], *bounds) for i, bounds in enumerate(ranges)]
+    factors = [rescale(rest[:, 4 + i], *bounds) for i, bounds in enumerate(ranges)]
     return Parameters(
-        area=between(area, *pipeline.crop_scale),
-        aspect=between(aspect, low, high).exp(),
+        area=rescale(area, *pipeline.crop_scale),
+        aspect=rescale(aspect, low, high).exp(),
         position=rest[:, 0:2],
         flipped=rest[:, 2] < pipeline.flip_probability,
         jittered=rest[:, 3] < pipeline.jitter_probability,
@@ -76,11 +76,11 @@ def draw_parameters(
         order=ORDERS[(rest[:, 8] * len(ORDERS)).long()],
         gray=rest[:, 9] < pipeline.grayscale_probability,
         blurred=rest[:, 10] < pipeline.blur_probability,
-        sigma=between(rest[:, 11], *pipeline.blur_sigma).float(),
+        sigma=rescale(rest[:, 11], *pipeline.blur_sigma).float(),
     )
 
 
-def between(uniform: Tensor, low: float, high: float) -> Tensor:
+def rescale(uniform: Tensor, low: float, high: float) -> Tensor:
     """Numbers of [0, 1) moved to [low, high)."""
     return low + (high - low) * uniform
 

@@ -45,12 +45,12 @@ def contact_sheet(split: Split, columns: int = 10, tile: int = 64) -> Image.Imag
     """
     rows: list[tuple[str, list[Image.Image]]] = []
     if split.labels is None:
-        images = readable(split, range(len(split)), columns * 10)
+        images = first_readable(split, range(len(split)), columns * 10)
         rows = [("", images[i : i + columns]) for i in range(0, len(images), columns)]
     else:
         for label, name in list(enumerate(split.classes))[:MAX_ROWS]:
             members = (split.labels == label).nonzero()[:, 0].tolist()
-            rows.append((f"{name} ({len(members)})", readable(split, members, columns)))
+            rows.append((f"{name} ({len(members)})", first_readable(split, members, columns)))
     title = f"{split.name}: {len(split)} images"
     if len(split.classes) > MAX_ROWS:
         title += f", {MAX_ROWS} of {len(split.classes)} classes"
@@ -92,7 +92,7 @@ def views_picture(
     return grid(title, rows, tile, after_first=3 * GAP)
 
 
-def readable(split: Split, numbers: Sequence[int], count: int) -> list[Image.Image]:
+def first_readable(split: Split, numbers: Sequence[int], count: int) -> list[Image.Image]:
     """The first `count` of these images that can be read."""
     images: list[Image.Image] = []
     for number in numbers:

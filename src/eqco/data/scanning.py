@@ -55,7 +55,7 @@ def scan(
         ScanChunks(images, decoding, fits),
         batch_size=None,
         num_workers=(available_cores() if workers is None else workers) if len(images) > FEW else 0,
-        collate_fn=unchanged,
+        collate_fn=identity,
     )
     found: list[Found] = []
     kept: list[Tensor] | None = [] if fits else None
@@ -112,7 +112,7 @@ class ScanChunks(Dataset):
         return found, torch.from_numpy(np.stack(arrays)) if alike else None
 
 
-def unchanged(item: Any) -> Any:
+def identity(item: Any) -> Any:
     """Not collated."""
     return item
 

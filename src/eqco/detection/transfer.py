@@ -115,7 +115,7 @@ def transfer_detection(
         "classes": list(train.classes),
     }
     run = RunDirectory(Path(out))
-    with processes.joined(device, timeout=timeout) as own, held(run):
+    with processes.process_group(device, timeout=timeout) as own, held(run):
         # the detector trains its backbone; the given weights stay as they are
         parts = build(settings, copy.deepcopy(weights.backbone), train, own, workers)
         if processes.is_writer():
@@ -178,7 +178,7 @@ def resume_transfer(
             f"{expected[1]}; {folder} has {len(train)} and {len(test)}, or other classes. Resume "
             f"it on the same images."
         )
-    with processes.joined(device, timeout=timeout) as own, held(run):
+    with processes.process_group(device, timeout=timeout) as own, held(run):
         state = run.load(recipe)
         if processes.is_writer():
             run.write_job(processes.job())

@@ -32,7 +32,7 @@ HEADS = (
 )
 # encoders that follow another one; the leader is what is evaluated
 FOLLOWERS = ("encoder_k", "key_encoder", "momentum", "target", "teacher", "_ema", "ema_")
-SHOWN = 4  # names of a list that an error tells
+SHOWN = 4  # names of a list in an error
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def leading_prefix(
     best = [p for p in best if not any(word in p for word in FOLLOWERS)] or best
     if len(best) > 1:
         raise InputError(
-            f"{file} holds {len(best)} networks ({', '.join(best)}) and does not tell which one "
+            f"{file} holds {len(best)} networks ({', '.join(best)}) and does not say which one "
             f"is meant. Save the one you want in a file of its own."
         )
     return best[0] if best else None

@@ -81,14 +81,14 @@ def embed(
     if how.batch_size < 1:
         raise InputError(f"batch_size={how.batch_size}; it must be at least 1.")
     folder = parts_folder(out)
-    begin(folder, parts_plan(how, albums), overwrite=overwrite)
+    prepare_folder(folder, parts_plan(how, albums), overwrite=overwrite)
     how.backbone.to(how.device).eval()
     parts: list[tuple[Album, Path]] = []
     for album in albums:
         for start in range(0, len(album), PART):
             part = folder / f"{len(parts):06d}.npz"
             numbers = range(start, min(start + PART, len(album)))
-            if not usable(part, how.on_unreadable):
+            if not is_usable(part, how.on_unreadable):
                 compute_part(how, album, numbers, part)
             parts.append((album, part))
             show(len(numbers))
@@ -120,7 +120,7 @@ def parts_plan(how: Embedding, albums: Sequence[Album]) -> dict[str, Any]:
     }
 
 
-def begin(folder: Path, ours: dict[str, Any], *, overwrite: bool) -> None:
+def prepare_folder(folder: Path, ours: dict[str, Any], *, overwrite: bool) -> None:
     """Make the folder of parts, or check that the one there belongs to this call."""
     plan = folder / "plan.json"
     theirs = json.loads(plan.read_text()) if plan.exists() else None
@@ -140,7 +140,7 @@ def begin(folder: Path, ours: dict[str, Any], *, overwrite: bool) -> None:
         write_text(plan, json.dumps(ours, indent=1) + "\n")
 
 
-def usable(part: Path, on_unreadable: Literal["error", "skip"]) -> bool:
+def is_usable(part: Path, on_unreadable: Literal["error", "skip"]) -> bool:
     """Whether a part is there; one that left images out is not for a call that must not."""
     if not part.exists():
         return False
@@ -153,7 +153,7 @@ def usable(part: Path, on_unreadable: Literal["error", "skip"]) -> bool:
 @torch.no_grad()
 def compute_part(how: Embedding, album: Album, numbers: range, part: Path) -> None:
     """Vectors of a few images; what cannot be read is named or left out."""
-    # the label of an image is its number: the loader tells which ones it could read
+    # the label of an image is its number: the loader returns the labels of those it could read
     split = Split("images", album.images.subset(numbers), torch.arange(numbers.start, numbers.stop))
     loader = EvaluationLoader(
         split,
@@ -212,19 +212,19 @@ def gather(parts: Sequence[tuple[Album, Path]], out: Path) -> Embedded:
         arrays["labels"] = np.array(labels, dtype=np.int64)
         arrays["classes"] = np.array(classes, dtype=np.str_)
     with atomic_write(out) as partial, zipfile.ZipFile(partial, "w") as archive:
-        with entry(archive, "features") as file:
+        with open_entry(archive, "features") as file:
             header = {"descr": "<f4", "fortran_order": False, "shape": (count, dim)}
             np.lib.format.write_array_header_1_0(file, header)
             for _, path in parts:
                 with np.load(path) as part:
                     file.write(np.ascontiguousarray(part["features"], dtype="<f4").tobytes())
         for name, array in arrays.items():
-            with entry(archive, name) as file:
+            with open_entry(archive, name) as file:
                 np.lib.format.write_array(file, array, allow_pickle=False)
     return Embedded(out, count, dim, unreadable)
 
 
-def entry(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
+def open_entry(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
     """An array's place in the file, without the time of writing: equal content is equal bytes."""
     info = zipfile.ZipInfo(f"{name}.npy", date_time=(1980, 1, 1, 0, 0, 0))
     return archive.open(info, "w", force_zip64=True)

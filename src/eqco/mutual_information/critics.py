@@ -15,8 +15,8 @@ __all__ = ["StackedCritics"]
 class StackedMLP(nn.Module):
     """B MLPs, dim → hidden → ReLU → output, which start as `torch.nn.Linear` does.
 
-    The bias of the hidden layer is the last row of its weight, met by a column of ones: adding it
-    within the product is faster than apart from it.
+    The bias of the hidden layer is the last row of its weight, multiplied by a column of ones:
+    adding it within the product is faster than apart from it.
     """
 
     def __init__(

@@ -42,7 +42,7 @@ def is_writer() -> bool:
     return rank() == 0
 
 
-def launched() -> bool:
+def under_torchrun() -> bool:
     """Whether torchrun started this process as one of several."""
     return int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ
 
@@ -53,7 +53,7 @@ def environment_rank() -> int:
 
 
 def job() -> str | None:
-    """What tells this job of torchrun from others, the same after its processes were started again.
+    """A name for this job of torchrun, the same after its processes were started again.
 
     Without a name of its own (`--standalone` or `--rdzv-id` give one) it is known by its launcher.
     """
@@ -62,7 +62,7 @@ def job() -> str | None:
 
 
 @contextmanager
-def joined(device: torch.device | str, *, timeout: float = 600.0) -> Iterator[torch.device]:
+def process_group(device: torch.device | str, *, timeout: float = 600.0) -> Iterator[torch.device]:
     """Join the processes that torchrun started, for the length of this block.
 
     A group that the caller has made is used as it is. NCCL carries what is on GPUs, gloo the rest.
@@ -75,16 +75,16 @@ def joined(device: torch.device | str, *, timeout: float = 600.0) -> Iterator[to
         The device of this process.
     """
     device = own_device(device)
-    if dist.is_initialized() or not launched():
+    if dist.is_initialized() or not under_torchrun():
         yield device
         return
     check_timeout(timeout)
-    store, number, count = meet(device, timedelta(seconds=timeout))
+    store, number, count = join_group(device, timedelta(seconds=timeout))
     begun = time.monotonic()
     try:
         yield device
     except (RuntimeError, dist.DistError) as error:
-        if not is_about_the_connection(error):
+        if not is_connection_error(error):
             raise
         # the others may wait for this one in turn: it leaves, so that they can say that they do
         dist.destroy_process_group()
@@ -117,7 +117,7 @@ def parse_device(device: torch.device | str) -> torch.device:
 def own_device(device: torch.device | str) -> torch.device:
     """The device of this process: of several GPUs its own."""
     device = parse_device(device)
-    if device.type != "cuda" or not launched():
+    if device.type != "cuda" or not under_torchrun():
         return device
     number, there = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
     if number >= there:
@@ -129,7 +129,7 @@ def own_device(device: torch.device | str) -> torch.device:
     return torch.device("cuda", number)
 
 
-def meet(device: torch.device, timeout: timedelta) -> tuple[Any, int, int]:
+def join_group(device: torch.device, timeout: timedelta) -> tuple[Any, int, int]:
     """Join the group; gives the store beside it, and the rank and number of processes."""
     try:
         store, number, count = next(dist.rendezvous("env://", timeout=timeout))
@@ -144,9 +144,9 @@ def meet(device: torch.device, timeout: timedelta) -> tuple[Any, int, int]:
         )
     except dist.DistError as error:
         raise LostProcessError(
-            f"rank {environment_rank()} of {os.environ['WORLD_SIZE']} could not meet the others "
-            f"within {timeout.total_seconds():g} s ({str(error).splitlines()[0]}). Each says "
-            f"itself what keeps it, such as images that take long to list; raise --timeout then."
+            f"rank {environment_rank()} of {os.environ['WORLD_SIZE']} could not connect to the "
+            f"others within {timeout.total_seconds():g} s ({str(error).splitlines()[0]}). Each "
+            f"prints what keeps it, such as images that take long to list; raise --timeout then."
         ) from error
     return store, number, count
 
@@ -160,7 +160,7 @@ def store_of_this_start(store: Any, number: int, count: int, timeout: timedelta)
     """
     own = uuid.uuid4().hex
     if number > 0:
-        store.set(f"asks/{number}", own)
+        store.set(f"question/{number}", own)
         name = store.get(f"answer/{own}").decode()
         store.set(f"heard/{name}/{number}", "")
         return dist.PrefixStore(name, store)
@@ -170,14 +170,14 @@ def store_of_this_start(store: Any, number: int, count: int, timeout: timedelta)
         if time.monotonic() > end:
             raise dist.DistStoreError(f"{rank_names(missing)} did not come")
         for other in missing:
-            if store.check([f"asks/{other}"]):
-                store.set(f"answer/{store.get(f'asks/{other}').decode()}", own)
+            if store.check([f"question/{other}"]):
+                store.set(f"answer/{store.get(f'question/{other}').decode()}", own)
         missing = [other for other in missing if not store.check([f"heard/{own}/{other}"])]
         time.sleep(0.01)
     return dist.PrefixStore(own, store)
 
 
-def is_about_the_connection(error: Exception) -> bool:
+def is_connection_error(error: Exception) -> bool:
     """Whether an exchange with the others failed, not the computation."""
     text = str(error)
     signs = ("gloo", "Timed out waiting", "Connection", "Broken pipe", "closed by peer")

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from eqco.runtime.atomic_files import unwritable, write_text
+from eqco.runtime.atomic_files import unwritable_error, write_text
 from eqco.runtime.checkpoints import (
     CHECKPOINTS,
     CheckpointError,
@@ -50,18 +50,18 @@ class RunDirectory:
                 f"{self.path} holds a run already. Continue it with --resume {self.path}, or "
                 f"choose another --out."
             )
-        with self.writing(self.path):
+        with self.explain_failure(self.path):
             self.checkpoints.mkdir(parents=True, exist_ok=True)
             write_json(self.recipe, recipe)
             write_json(self.environment, environment)
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
         """Hold the folder: a second trainer on it is refused.
 
         What a trainer that was killed left half written is removed.
         """
-        with self.writing(self.path):
+        with self.explain_failure(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             file = open(self.path / "lock", "a+")  # noqa: SIM115
         with file:
@@ -76,7 +76,7 @@ class RunDirectory:
                 ) from error
             # a worker process would inherit the lock, and hold it when the trainer was killed
             os.register_at_fork(after_in_child=file.close)
-            with self.writing(self.path):
+            with self.explain_failure(self.path):
                 file.truncate(0)
                 file.write(str(os.getpid()))
                 file.flush()
@@ -85,7 +85,7 @@ class RunDirectory:
             yield
 
     @contextmanager
-    def writing(self, path: Path) -> Iterator[None]:
+    def explain_failure(self, path: Path) -> Iterator[None]:
         """A full disk, or a folder that must not be written: say so, and what is kept."""
         try:
             yield
@@ -93,7 +93,7 @@ class RunDirectory:
             remedy = "or choose another --out. Nothing was saved before."
             if self.last.exists():
                 remedy = f"then continue with --resume {self.path}. {self.last} is kept as it was."
-            raise unwritable(path, error, remedy) from error
+            raise unwritable_error(path, error, remedy) from error
 
     def write_job(self, job: str | None) -> None:
         """Note which job of torchrun trains here; None: none does."""
@@ -114,9 +114,9 @@ class RunDirectory:
         # it again, where it would not come back to a step that its last checkpoint has
         if keep:
             kept = self.checkpoints / f"step-{state['step']:08d}.pt"
-            with self.writing(kept):
+            with self.explain_failure(kept):
                 write_checkpoint(kept, state)
-        with self.writing(self.last):
+        with self.explain_failure(self.last):
             write_checkpoint(self.last, state, previous=self.previous)
         return self.last
 
@@ -156,7 +156,7 @@ class RunDirectory:
             name: str(value) if isinstance(value, float) and not math.isfinite(value) else value
             for name, value in values.items()
         }
-        with self.writing(self.metrics), open(self.metrics, "a") as file:
+        with self.explain_failure(self.metrics), open(self.metrics, "a") as file:
             file.write(json.dumps(plain, allow_nan=False) + "\n")
 
     def read_metrics(self) -> list[dict[str, Any]]:
@@ -180,7 +180,7 @@ class RunDirectory:
         # a last line cut off by a stop has no end, and is no line
         text = self.metrics.read_text(errors="replace") if self.metrics.exists() else ""
         lines = [line for line in text.split("\n")[:-1] if self.parse_line(line)["step"] <= step]
-        with self.writing(self.metrics):
+        with self.explain_failure(self.metrics):
             write_text(self.metrics, "".join(line + "\n" for line in lines))
 
 
