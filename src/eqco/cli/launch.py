@@ -18,11 +18,7 @@ def launch(arguments: Sequence[str], *, count: int, restarts: int = 0) -> None:
 
     Ends this process with the exit code of the process that failed, if one did, which has printed
     why.
-
-    Args:
-        arguments: of the command, which each process runs.
-        count: how many.
-        restarts: how often all are started again after one was lost.
+    After one was lost all are started again, `restarts` times at most.
     """
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError

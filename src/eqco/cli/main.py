@@ -106,8 +106,8 @@ def dispatch(name: str, arguments: Sequence[str]) -> int:
     run = module.run
     if hasattr(module, "parse"):  # its defaults depend on what was given
         run(module.parse(arguments))
-        return 0
-    tyro.cli(run, args=arguments, prog=f"eqco {name}", description=help_text(run.__doc__))
+    else:
+        tyro.cli(run, args=arguments, prog=f"eqco {name}", description=help_text(run.__doc__))
     return 0
 
 

@@ -108,7 +108,7 @@ def read_image(path: str | os.PathLike[str], layout: Layout) -> Image.Image | Ba
 def decode_npy(name: str, layout: Layout) -> Image.Image | Bands:
     """The image in an npy file."""
     with named_errors(name):
-        array = mapped_npy(name)
+        array = np.lib.format.open_memmap(name, mode="r")
         require_layout(array_header(array), layout)
         return from_array(array)
 
@@ -162,7 +162,7 @@ def read_header(path: str | os.PathLike[str], layout: Layout | None = None) -> H
 def header_of(name: str) -> Header:
     """The header of a file, whatever kind it is."""
     if name.lower().endswith(NPY):
-        return array_header(mapped_npy(name))
+        return array_header(np.lib.format.open_memmap(name, mode="r"))
     with open(name, "rb") as file:
         tags = tiff_tags(file)
         if tags is not None and has_extra_bands(tags):
@@ -262,11 +262,6 @@ def from_pillow(image: Image.Image, layout: Layout) -> Image.Image | Bands:
     if layout == COLOUR:
         return to_rgb(image)
     return from_array(np.asarray(image.convert("L") if image.mode == "1" else image))
-
-
-def mapped_npy(name: str) -> np.ndarray:
-    """The array of an npy file, of which only the header is read yet; objects are refused."""
-    return np.lib.format.open_memmap(name, mode="r")
 
 
 def array_header(array: np.ndarray) -> Header:

@@ -95,8 +95,7 @@ def require_between(name: str, value: float, low: float, high: float) -> None:
 
 def require_range(name: str, value: tuple[float, float], upper: float = float("inf")) -> None:
     """Refuse a range that is empty, reversed or not positive."""
-    low, high = value
-    if not 0 < low <= high <= upper:
+    if not 0 < value[0] <= value[1] <= upper:
         raise InputError(f"{name}={value}; it must be two numbers, 0 < low <= high <= {upper}.")
 
 

@@ -23,14 +23,10 @@ NAMED = 5  # faults that a refusal names; the others are counted
 class Objects(NamedTuple):
     """What is in one image."""
 
-    boxes: Tensor
-    """Left, top, right, bottom in pixels, (n, 4)."""
-    labels: Tensor
-    """1 for the first class, (n,)."""
-    areas: Tensor
-    """Pixels of the object, by which COCO calls it small, medium or large, (n,)."""
-    crowd: Tensor
-    """Whether it is neither trained on nor counted, (n,) bool."""
+    boxes: Tensor  # left, top, right, bottom in pixels, (n, 4)
+    labels: Tensor  # 1 for the first class, (n,)
+    areas: Tensor  # pixels of the object, by which COCO calls it small, medium or large, (n,)
+    crowd: Tensor  # whether it is neither trained on nor counted, (n,) bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,13 +36,10 @@ class AnnotatedImages:
     name: str
     classes: tuple[str, ...]
     files: tuple[Path, ...]
-    sizes: tuple[tuple[int, int], ...]
-    """Height and width of each, as its annotation says."""
+    sizes: tuple[tuple[int, int], ...]  # height and width of each, as its annotation says
     table: Objects
-    first: tuple[int, ...]
-    """Where the objects of each image begin in the table; the last entry is its length."""
-    left_out: int = 0
-    """Boxes with a fault that were left out on request."""
+    first: tuple[int, ...]  # where each image's objects begin in the table, and its length
+    left_out: int = 0  # boxes with a fault that were left out on request
 
     def __len__(self) -> int:
         return len(self.files)
@@ -60,8 +53,7 @@ class AnnotatedImages:
 class UncheckedBox(NamedTuple):
     """One box as a file has it."""
 
-    name: str
-    """What a refusal calls it."""
+    name: str  # what an error calls it
     corners: tuple[float, float, float, float]
     label: int
     area: float

@@ -35,10 +35,8 @@ class FineTuning:
     """A detector, and what trains it."""
 
     settings: DetectionSettings
-    detector: nn.Module
-    """Images and targets -> losses by name."""
-    distributed: nn.Module
-    """The same; over several processes it averages gradients."""
+    detector: nn.Module  # images and targets -> losses by name
+    distributed: nn.Module  # the same; over several processes it averages gradients
     batches: TrainingBatches
     optimiser: torch.optim.Optimizer
 

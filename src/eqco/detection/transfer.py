@@ -44,8 +44,7 @@ __all__ = ["Transfer", "resume_transfer", "transfer_detection"]
 class Transfer:
     """How a fine-tuning ended."""
 
-    stopped_by: str | None = None
-    """The signal that asked to stop, or None when it is complete."""
+    stopped_by: str | None = None  # the signal, or None when it is complete
     scores: Scores | None = None
     found: tuple[Detections, ...] = ()
     tested: AnnotatedImages | None = None
@@ -76,8 +75,7 @@ def transfer_detection(
         settings: how to train.
         out: the run directory, which must not hold a run.
         backbone: of the weights `random`.
-        train_split: to train on.
-        test_split: to test on; None: test, or val where there is none.
+        test_split: None: test, or val where there is none.
         device: where to train; under torchrun `cuda` is each process's own.
         workers: processes that read images ahead.
         timeout: seconds that a process waits for the others before it names the missing ones.
@@ -147,10 +145,7 @@ def resume_transfer(
 ) -> Transfer:
     """Resume a fine-tuning from its last checkpoint; the end is the same as without the stop.
 
-    Args:
-        path: the run directory.
-        data: the folder; None: where it was.
-        device: as for `transfer_detection`, and so are the others.
+    `data` says where the folder is if it was moved.
     """
     require_pycocotools()
     check_device(device)

@@ -82,7 +82,6 @@ def resnet(
         stem: "imagenet" halves the image twice before the first block (7×7 convolution of
             stride 2, max-pool); "small" keeps its size (3×3 convolution of stride 1, no pool), for
             images of 64 pixels or fewer.
-        in_channels: bands of the images.
         zero_init_residual: start each block as the identity, by a zero scale in its last batch
             norm.
 

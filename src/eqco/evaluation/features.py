@@ -45,8 +45,6 @@ def extract_features(
         encode: images (n, C, size, size) to features (n, D); an encoder in eval mode.
         split: labelled images.
         size: pixels along each side.
-        batch_size: images at a time.
-        device: where to compute.
         workers: processes that decode images on disk.
         on_unreadable: stop at an image that cannot be read, or leave it out.
         advance: takes the number of images done since it was called last.

@@ -117,11 +117,8 @@ def train_linear(
         backbone: images to features (N, feature_dim); in eval mode throughout, without gradient.
         train: labelled images; seen by random resized crop and flip.
         test: labelled images; seen at their centre, once, when training is over.
-        protocol: learning rate, epochs, drops.
         size: pixels along each side.
         seed: of the order, the crops and the first weights.
-        device: where to compute.
-        workers: processes that decode, for images on disk.
         checkpoint: written after every epoch and at a signal, after which the process ends as the
             signal asks; if it is there, training resumes from it.
         overwrite: begin anew if the checkpoint is of another training, which else is refused.

@@ -63,7 +63,7 @@ def probe_accuracy(
     Test images are used once, at the end.
 
     Args:
-        test: features to classify, with the truth.
+        test: features to classify.
         train: features to learn from.
         penalties: λ to choose from, of the mean cross-entropy + λ/2 ‖weight‖².
         held_out: share of each class of train on which λ is chosen.

@@ -66,13 +66,8 @@ def process_group(device: torch.device | str, *, timeout: float = 600.0) -> Iter
     """Join the processes that torchrun started, for the length of this block.
 
     A group that the caller has made is used as it is. NCCL carries what is on GPUs, gloo the rest.
-
-    Args:
-        device: where to train; plain `cuda` becomes the GPU of this process.
-        timeout: seconds to wait for the others before the missing ones are named.
-
-    Returns:
-        The device of this process.
+    After `timeout` seconds the missing processes are named. Gives the device of this process: plain
+    `cuda` becomes its own GPU.
     """
     device = own_device(device)
     if dist.is_initialized() or not under_torchrun():
