@@ -41,21 +41,8 @@ class Bands:
 
     def __init__(self, pixels: np.ndarray):
         self.pixels = pixels
-
-    @property
-    def height(self) -> int:
-        """Rows."""
-        return self.pixels.shape[0]
-
-    @property
-    def width(self) -> int:
-        """Columns."""
-        return self.pixels.shape[1]
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """Width and height."""
-        return self.width, self.height
+        self.height, self.width = pixels.shape[:2]
+        self.size = self.width, self.height
 
     def crop(self, box: tuple[int, int, int, int]) -> "Bands":
         """The part between left, top, right and bottom."""

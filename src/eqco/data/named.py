@@ -117,7 +117,10 @@ def open_named(
     """
     try:
         if name == "imagenette":
-            return open_imagenette(root, download, memory_gib, check, on_unreadable)
+            folder = imagenette_folder(root, download)
+            return open_folder(
+                folder, memory_gib=memory_gib, check=check, on_unreadable=on_unreadable
+            )
         splits = NAMED[name](name, root, download)
     # how torchvision reports missing or damaged archives, and no network
     except (RuntimeError, OSError) as error:
@@ -147,13 +150,11 @@ def how_to_get(name: str, root: Path) -> str:
     )
 
 
-def open_imagenette(
-    root: Path, download: bool, memory_gib: float, check: Check, on_unreadable: OnUnreadable
-) -> Source:
+def imagenette_folder(root: Path, download: bool) -> Path:
     """Imagenette at 160 pixels: torchvision fetches the folder, opened as any other."""
     from torchvision import datasets
 
     folder = root / "imagenette2-160"
     if not folder.is_dir():
         datasets.Imagenette(root, size="160px", download=download)
-    return open_folder(folder, memory_gib=memory_gib, check=check, on_unreadable=on_unreadable)
+    return folder

@@ -62,7 +62,8 @@ def measure(
         estimators: what is trained and read.
         seed: of all draws.
         dim: d of Eq. 9.
-        hidden_size: units in the hidden layer of each MLP; output_size: entries of an embedding.
+        hidden_size: units in the hidden layer of each MLP.
+        output_size: entries of an embedding.
         repeats: frozen estimates that the value is the mean of.
         advance: called with the number of steps and repeats done since its last call.
 
