@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 import tyro
@@ -184,18 +184,14 @@ def run(options: Options) -> None:
         settings = fit_warmup(options, settings)
         if prints:
             print_changes(options, settings)
+    machine: dict[str, Any] = {
+        name: getattr(options, name) for name in ("device", "workers", "timeout")
+    }
     with training_display(sys.stdout) if prints else nullcontext(lambda report: None) as show:
         if options.resume is not None or restarted:
             # the only word beside a resumed run is its data
             moved = options.weights if options.resume is not None else options.data
-            outcome = resume_transfer(
-                place,
-                moved or None,
-                device=options.device,
-                workers=options.workers,
-                timeout=options.timeout,
-                show=show,
-            )
+            outcome = resume_transfer(place, moved or None, **machine, show=show)
         else:
             outcome = transfer_detection(
                 options.weights,
@@ -205,9 +201,7 @@ def run(options: Options) -> None:
                 backbone=options.backbone,
                 train_split=options.train_split,
                 test_split=options.test_split,
-                device=options.device,
-                workers=options.workers,
-                timeout=options.timeout,
+                **machine,
                 show=show,
             )
     if prints:

@@ -3,7 +3,6 @@
 import os
 import pickle
 import shutil
-import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -13,6 +12,7 @@ from torch import Tensor
 
 from eqco.runtime.atomic_files import atomic_write
 from eqco.runtime.errors import InputError
+from eqco.runtime.tensor_files import archive_fault
 
 __all__ = ["CheckpointError", "clear_partial", "read_checkpoint", "write_checkpoint"]
 
@@ -118,14 +118,9 @@ def read_verified(path: Path) -> dict[str, Any]:
     """The state in a checkpoint whose every byte was checked."""
     if not path.is_file():
         raise NoCheckpointError(f"there is no checkpoint at {path}.")
-    try:
-        with zipfile.ZipFile(path) as archive:
-            broken = archive.testzip()
-    # zipfile answers damage with almost any exception: BadZipFile, EOFError, struct.error, …
-    except Exception as error:
-        raise CheckpointError(f"{path} is damaged or not a checkpoint ({error}).") from error
-    if broken is not None:
-        raise CheckpointError(f"{path} is damaged ({broken}).")
+    fault = archive_fault(path)
+    if fault is not None:
+        raise CheckpointError(f"{path} is damaged or not a checkpoint ({fault}).")
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
@@ -133,7 +128,7 @@ def read_verified(path: Path) -> dict[str, Any]:
             f"{path} holds more than tensors and numbers and could run code when loaded; "
             f"it was refused and nothing of it was run."
         ) from error
-    except Exception as error:  # so does torch
+    except Exception as error:  # torch answers damage with almost any
         raise CheckpointError(f"{path} is damaged ({error}).") from error
     if not isinstance(state, dict) or state.get("format") != FORMAT:
         raise CheckpointError(f"{path} is not a checkpoint of this project.")

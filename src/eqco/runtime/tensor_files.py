@@ -11,7 +11,7 @@ import torch
 
 from eqco.runtime.errors import InputError, MissingExtraError
 
-__all__ = ["read_tensor_file"]
+__all__ = ["archive_fault", "read_tensor_file"]
 
 
 def read_tensor_file(path: Path) -> tuple[Any, dict[str, str]]:
@@ -29,7 +29,9 @@ def read_tensor_file(path: Path) -> tuple[Any, dict[str, str]]:
         head = file.read(9)
     if path.suffix == ".safetensors" or head[8:] == b"{":
         return read_safetensors(path)
-    refuse_broken_archive(path)
+    fault = archive_fault(path) if zipfile.is_zipfile(path) else None  # as newer files of torch are
+    if fault is not None:
+        raise unreadable_error(path, fault)
     try:
         # a Namespace of options is in many checkpoints and is a plain holder of values
         with torch.serialization.safe_globals([argparse.Namespace]), warnings.catch_warnings():
@@ -50,17 +52,15 @@ def read_tensor_file(path: Path) -> tuple[Any, dict[str, str]]:
         ) from error
 
 
-def refuse_broken_archive(path: Path) -> None:
-    """Compare the check sums of an archive, as newer files of torch are; torch itself does not."""
-    if not zipfile.is_zipfile(path):
-        return
+def archive_fault(path: Path) -> str | None:
+    """What is wrong with a zip archive, by its check sums, which torch itself does not compare."""
     try:
         with zipfile.ZipFile(path) as archive:
             broken = archive.testzip()
-    except (zipfile.BadZipFile, OSError, EOFError, NotImplementedError, RuntimeError) as error:
-        raise unreadable_error(path, str(error)) from error
-    if broken is not None:
-        raise unreadable_error(path, f"{broken} has another check sum")
+    # zipfile answers damage with almost any exception: BadZipFile, EOFError, struct.error, …
+    except Exception as error:
+        return str(error) or type(error).__name__
+    return None if broken is None else f"{broken} has another check sum"
 
 
 def read_safetensors(path: Path) -> tuple[Any, dict[str, str]]:
