@@ -63,23 +63,28 @@ def memory_split(name: str, pixels: Any, labels: Any, classes: Any) -> Split:
     return Split(name, MemoryImages(array.contiguous()), numbers, names)
 
 
-def open_arrays(name: str, root: Path, download: bool) -> dict[str, Split]:
-    """What torchvision keeps as arrays; grey is repeated to three channels."""
+def open_train_and_test(name: str, root: Path, download: bool) -> dict[str, Split]:
+    """CIFAR-10, CIFAR-100, and Fashion-MNIST with grey repeated to three channels."""
     from torchvision import datasets
 
-    if name == "stl10":
-        stored = {"train": "train", "test": "test", "unlabelled": "unlabeled"}
-        found = {
-            split: datasets.STL10(root, split=theirs, download=download)
-            for split, theirs in stored.items()
-        }
-        return {
-            s: memory_split(s, each.data, each.labels, each.classes) for s, each in found.items()
-        }
-    kinds = {"cifar10": "CIFAR10", "cifar100": "CIFAR100", "fashion-mnist": "FashionMNIST"}
-    kind = getattr(datasets, kinds[name])
-    found = {s: kind(root, train=s == "train", download=download) for s in ("train", "test")}
-    return {s: memory_split(s, each.data, each.targets, each.classes) for s, each in found.items()}
+    kinds = {"cifar10": datasets.CIFAR10, "cifar100": datasets.CIFAR100}
+    kind = kinds.get(name, datasets.FashionMNIST)
+    splits = {}
+    for split in ("train", "test"):
+        found = kind(root, train=split == "train", download=download)
+        splits[split] = memory_split(split, found.data, found.targets, found.classes)
+    return splits
+
+
+def open_stl10(name: str, root: Path, download: bool) -> dict[str, Split]:
+    """STL-10 with its 100,000 unlabelled images."""
+    from torchvision import datasets
+
+    splits = {}
+    for split, stored in (("train", "train"), ("test", "test"), ("unlabelled", "unlabeled")):
+        found = datasets.STL10(root, split=stored, download=download)
+        splits[split] = memory_split(split, found.data, found.labels, found.classes)
+    return splits
 
 
 def open_imagenet(name: str, root: Path, download: bool) -> dict[str, Split]:
@@ -96,7 +101,10 @@ def open_imagenet(name: str, root: Path, download: bool) -> dict[str, Split]:
 
 
 NAMED: dict[str, Callable[[str, Path, bool], dict[str, Split]]] = {
-    **dict.fromkeys(("cifar10", "cifar100", "stl10", "fashion-mnist"), open_arrays),
+    "cifar10": open_train_and_test,
+    "cifar100": open_train_and_test,
+    "stl10": open_stl10,
+    "fashion-mnist": open_train_and_test,
     "imagenet": open_imagenet,
 }
 
