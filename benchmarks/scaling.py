@@ -52,7 +52,7 @@ def child(question: dict) -> dict:
         data=replace(recipe.data, image_size=size),
         encoder=replace(recipe.encoder, backbone=backbone),
     )
-    with processes.joined("cpu"):
+    with processes.process_group("cpu"):
         components = build_components(recipe, source_from_dataset(Noise(size)))
         scaler = torch.amp.GradScaler("cpu", enabled=False)
         times, step, end = [], 0, time.perf_counter() + question["budget"]

@@ -195,7 +195,7 @@ def ended(workers, timeout=300):
 
 
 def main(out):
-    with processes.joined("cpu", timeout=120):
+    with processes.process_group("cpu", timeout=120):
         held = {
             (name, str(dtype)): three_steps(recipe, dtype)
             for name, recipe in CASES.items()

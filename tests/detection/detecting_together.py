@@ -36,7 +36,7 @@ TINY = replace(
 def main(data, out):
     torch.set_num_threads(1)
     images = open_annotated(Path(data), "train")
-    with processes.joined("cpu", timeout=120):
+    with processes.process_group("cpu", timeout=120):
         torch.manual_seed(0)
         parts = build(TINY, resnet(18), images, torch.device("cpu"), 0)
         run = RunDirectory(Path(out) / "run")

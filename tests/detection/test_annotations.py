@@ -9,7 +9,7 @@ from torch.testing import assert_close
 
 from eqco.detection.annotations import clip
 from eqco.detection.batches import TrainingBatches, example, read_image
-from eqco.detection.folders import open_annotated, split_to_test
+from eqco.detection.folders import open_annotated, splits_of
 from eqco.detection.squares import write_squares
 from eqco.runtime.errors import InputError
 
@@ -155,7 +155,7 @@ def test_splits_are_found_with_and_without_a_year(tmp_path):
     for file in tmp_path.glob("instances_*.json"):
         file.rename(tmp_path / "annotations" / file.name)
     assert len(open_annotated(tmp_path, "train")) == 2
-    assert split_to_test(tmp_path) == "val"
+    assert list(splits_of(tmp_path)) == ["train", "val"]
     with pytest.raises(InputError, match=r"no split 'test'. It has train, val"):
         open_annotated(tmp_path, "test")
     with pytest.raises(InputError, match="holds no annotations"):

@@ -4,7 +4,7 @@ import json
 import os
 import signal
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 from torch import nn
@@ -23,7 +23,7 @@ from eqco.detection.settings import (
     rate_at,
     with_epochs,
 )
-from eqco.encoders import resnet
+from eqco.encoders import Architecture, resnet
 from eqco.runtime.checkpoints import read_checkpoint
 from eqco.runtime.errors import InputError, MissingExtraError
 from eqco.runtime.run_directory import RunDirectory
@@ -64,7 +64,7 @@ def test_a_run_leaves_its_scores_recipe_and_weights(finished):
     assert len(outcome.found) == 2
     state = read_checkpoint(RunDirectory(place).last)
     assert state["recipe"]["detection"] == detection_to_dict(TINY)
-    assert state["recipe"]["backbone"] == {"name": "resnet18", "width": 1, "stem": "imagenet"}
+    assert state["recipe"]["backbone"] == asdict(Architecture("resnet18"))
 
 
 def stopping_at(step, monkeypatch):
@@ -172,6 +172,13 @@ def test_without_pycocotools_nothing_is_trained(squares, finished, tmp_path, mon
     assert not (tmp_path / "run").exists()
     with pytest.raises(MissingExtraError, match="'pycocotools'"):
         resume_transfer(finished[0])
+
+
+def test_a_backbone_for_other_than_three_bands_is_refused(squares, tmp_path):
+    weights = open_weights("random", backbone="resnet18", in_channels=13)
+    with pytest.raises(InputError, match=r"in_channels=13; .* RGB, 3 channels\. Give"):
+        transfer_detection(weights, squares, TINY, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_what_cannot_be_used_is_refused_before_anything_is_written(squares, tmp_path):

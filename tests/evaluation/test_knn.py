@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from sklearn.neighbors import KNeighborsClassifier
 
 from eqco.data import open_source
+from eqco.encoders import Pixels
 from eqco.evaluation import (
     Features,
     extract_features,
     knn,
     knn_accuracy,
     knn_scores,
-    pixel_features,
 )
 from eqco.runtime.errors import InputError
 
@@ -80,10 +80,10 @@ def test_more_neighbours_than_images_is_refused(neighbours):
 def test_features_come_in_the_order_of_the_images_and_pixels_are_features():
     split = open_source("groceries")["test"]
     few = split.subset(range(20))
-    whole = pixel_features(few, size=16)
+    whole = extract_features(Pixels(16), few, size=16)
     assert whole.values.shape == (20, 3 * 16 * 16)
     assert torch.equal(whole.labels, few.labels)
-    one = extract_features(lambda x: x.flatten(1), few.subset([7]), size=16)
+    one = extract_features(Pixels(16), few.subset([7]), size=16)
     torch.testing.assert_close(one.values[0], whole.values[7])
 
 

@@ -10,10 +10,10 @@ from torch import nn
 from eqco.data import Split
 from eqco.data.images import FileImages, MemoryImages
 from eqco.encoders import LightEncoder
+from eqco.evaluation.features import fingerprint
 from eqco.evaluation.linear import (
     LINEAR_PROTOCOLS,
     LinearProtocol,
-    fingerprint,
     images_hash,
     train_linear,
 )

@@ -16,7 +16,7 @@ from eqco.assembly import train
 from eqco.cli.main import main
 from eqco.data import EvaluationLoader, StepLoader, open_source, source_from_dataset
 from eqco.recipes import read_recipe
-from eqco.runtime.checkpoints import CheckpointError, not_finite, read_checkpoint
+from eqco.runtime.checkpoints import CheckpointError, first_not_finite, read_checkpoint
 from eqco.runtime.errors import InputError
 from eqco.runtime.run_directory import RunDirectory
 
@@ -119,7 +119,7 @@ def test_nan_in_a_batch_stops_the_run_before_it_is_saved(pictures, tmp_path, mon
     assert f"The last good checkpoint is kept: {run.last}" in said
     state = read_checkpoint(run.last)
     assert state["step"] == 6
-    assert not_finite(state) is None
+    assert first_not_finite(state) is None
     (tmp_path / "the batch is whole now").touch()
     assert main(["train", "--resume", str(run.path)]) == 0
     assert saved_step(run) == 12

@@ -168,7 +168,7 @@ def test_a_full_disk_while_saving_keeps_the_checkpoint_before(run, trained, warm
     before = run.last.read_bytes()
     limits = {"RLIMIT_FSIZE": len(before) // 2}
     warm.run("train", "--resume", run.path, limits=limits).refused(
-        f"{run.last} cannot be written (File too large).", f"go on with --resume {run.path}."
+        f"{run.last} cannot be written (File too large).", f"continue with --resume {run.path}."
     )
     assert run.last.read_bytes() == before
     assert not list(run.checkpoints.glob("*.partial"))

@@ -3,7 +3,8 @@
 import torch
 from torch.testing import assert_close
 
-from eqco.mutual_information import PairDraws, random_source
+from eqco.mutual_information import PairDraws
+from eqco.runtime.seeds import random_source
 from eqco.theory import gaussian_correlation
 
 

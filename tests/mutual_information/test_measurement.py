@@ -15,10 +15,10 @@ from eqco.mutual_information import (
     PairDraws,
     StackedCritics,
     measure,
-    random_source,
 )
 from eqco.mutual_information.measurement import train
 from eqco.runtime.errors import InputError
+from eqco.runtime.seeds import random_source
 from eqco.theory import eqco_margin
 
 QUICK = {"dim": 6, "hidden_size": 16, "output_size": 8, "steps": 60, "repeats": 10}

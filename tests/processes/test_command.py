@@ -157,7 +157,7 @@ def test_a_rank_that_never_comes_is_told(tmp_path):
     lonely[1].communicate()
     [(code, _, errors)] = ended(lonely[:1])
     assert code == 2
-    assert "rank 0 of 2 could not meet the others within 2 s" in errors
+    assert "rank 0 of 2 could not connect to the others within 2 s" in errors
     assert "Traceback" not in errors
 
 

@@ -166,12 +166,12 @@ def test_there_is_a_last_checkpoint_at_every_moment_of_saving(tmp_path, monkeypa
 
 def test_two_trainers_on_one_directory_the_second_is_refused(tmp_path):
     with (
-        RunDirectory(tmp_path).locked(),
+        RunDirectory(tmp_path).lock(),
         pytest.raises(InputError, match=rf"in use by another trainer \(process {os.getpid()}\)"),
-        RunDirectory(tmp_path).locked(),
+        RunDirectory(tmp_path).lock(),
     ):
         pass
-    with RunDirectory(tmp_path).locked():
+    with RunDirectory(tmp_path).lock():
         assert (tmp_path / "lock").exists()
 
 
@@ -181,7 +181,7 @@ def test_metrics_after_the_checkpoint_are_forgotten_and_a_cut_line_too(tmp_path)
         run.append_metrics({"step": step})
     with open(run.metrics, "a") as file:
         file.write('{"step": 4, "lo')
-    run.forget_metrics_after(2)
+    run.drop_metrics_after(2)
     assert run.read_metrics() == [{"step": 1}, {"step": 2}]
 
 

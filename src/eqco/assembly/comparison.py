@@ -11,6 +11,7 @@ from torch import Tensor
 
 from eqco.assembly.weights import Weights, pixels, random_like
 from eqco.data import Source, Split
+from eqco.data.sources import evaluation_split
 from eqco.evaluation.features import Features, extract_features
 from eqco.evaluation.knn import knn_predictions, usual_neighbours
 from eqco.evaluation.linear import LinearProtocol, train_linear
@@ -206,7 +207,7 @@ def row(
 
 def labelled_splits(source: Source, test: str | None) -> tuple[Split, Split]:
     """What to train on and what to test on; refused before anything is computed."""
-    usual = next((name for name in ("test", "val") if name in source), None)
+    usual = evaluation_split(source.splits)
     if "train" not in source or (test is None and usual is None):
         raise needs_labels(source, f"it has {' and '.join(source.splits)} alone")
     splits = source["train"], source[test or usual or "test"]

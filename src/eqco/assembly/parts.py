@@ -13,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from eqco.contrast import Objective
 from eqco.data import Source, Split, StepLoader
+from eqco.data.sources import evaluation_split
 from eqco.encoders import (
     Encoder,
     backbone_named,
@@ -170,7 +171,7 @@ def averaging(method: nn.Module, device: torch.device) -> DistributedDataParalle
 
 def check_device(device: torch.device | str) -> None:
     """Refuse a device that this machine does not have."""
-    device = processes.known_device(device)
+    device = processes.parse_device(device)
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
@@ -280,7 +281,7 @@ def rate_at(recipe: Recipe, steps_per_epoch: int, step: int) -> float:
 
 def probed_splits(source: Source) -> tuple[Split, Split] | None:
     """What the probe compares with and asks about, where both have labels."""
-    tested = next((name for name in ("test", "val") if name in source), None)
+    tested = evaluation_split(source.splits)
     if tested is None or "train" not in source:
         return None
     splits = source["train"], source[tested]

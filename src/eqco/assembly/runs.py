@@ -91,7 +91,7 @@ def train(
         )
     source = opened(data, recipe, unlabelled, channels)
     run = RunDirectory(Path(out))
-    with processes.joined(device, timeout=timeout) as own:
+    with processes.process_group(device, timeout=timeout) as own:
         listed = unreadable_list(run)
         # before the folder is made: what is refused leaves nothing behind
         components = build_components(
@@ -143,7 +143,7 @@ def resume(
             f"{run.path} was trained on a Dataset given in Python; give the same to resume it."
         )
     source = opened(data, recipe, began["unlabelled"], began.get("channels"))
-    with processes.joined(device, timeout=timeout) as own, held(run):
+    with processes.process_group(device, timeout=timeout) as own, held(run):
         state = run.load(recipe_to_dict(recipe), checkpoint)
         if processes.is_writer():
             run.write_job(processes.job())
@@ -181,7 +181,7 @@ def run_info(recipe: Recipe, source: Source, components: TrainerComponents, step
 
 def held(run: RunDirectory) -> AbstractContextManager[None]:
     """The run directory in the hands of the process that writes; the others only read."""
-    return run.locked() if processes.is_writer() else nullcontext()
+    return run.lock() if processes.is_writer() else nullcontext()
 
 
 def unreadable_list(run: RunDirectory) -> Path:

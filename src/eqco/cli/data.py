@@ -10,7 +10,7 @@ from rich.table import Table
 
 from eqco.data.images import MemoryImages
 from eqco.data.opening import DEFAULT_ROOT, open_source
-from eqco.data.pictures import check_picture_name, contact_sheet
+from eqco.data.pictures import check_picture_name, contact_sheet, save_picture
 from eqco.data.sources import Source
 from eqco.runtime.atomic_files import refuse_existing, refuse_unwritable
 
@@ -67,9 +67,7 @@ def run(
     )
     console = Console()
     describe(console, found)
-    picture = contact_sheet(next(iter(found.splits.values())))
-    sheet.parent.mkdir(parents=True, exist_ok=True)
-    picture.save(sheet)
+    save_picture(contact_sheet(next(iter(found.splits.values()))), sheet)
     console.print(f"written: {sheet}", markup=False)
 
 

@@ -12,13 +12,13 @@ from eqco.training.loop import StepReport
 
 __all__ = ["counted", "heading", "probe_words", "training_display"]
 
-LINES = 60  # about as many lines of a log file tell of a whole training
+LINES = 60  # lines of a log file for a whole training, about
 WIDE = 100  # columns of a terminal with room for a bar beside the words
 FEW_STEPS = 200  # with fewer an encoder has hardly begun to learn
 
 
 def heading(about: RunInfo, place: str) -> list[str]:
-    """What is about to be trained, on what and for how long; in words, where that is too short."""
+    """What is about to be trained, on what and for how long; warns where that is too short."""
     recipe, total = about.recipe, about.total_steps
     alpha = recipe.objective.alpha
     numbers = [
@@ -39,7 +39,7 @@ def heading(about: RunInfo, place: str) -> list[str]:
     if about.channels != 3:
         lines.append(bands_of(about))
     if 0 < about.step < total:
-        lines.append(f"going on from step {about.step}")
+        lines.append(f"resuming from step {about.step}")
     if about.step == 0 and total < FEW_STEPS:
         enough = -(-FEW_STEPS // about.steps_per_epoch)
         lines.append(
@@ -55,7 +55,7 @@ def images_of(about: RunInfo) -> str:
 
 
 def bands_of(about: RunInfo) -> str:
-    """What is otherwise with images that are not of three channels."""
+    """The number of bands where it is not three, and the operations that are left out."""
     names = ", ".join(about.left_out)
     without = f"; left out, since they need three colour channels: {names}" if names else ""
     return f"{about.channels} band{'s' * (about.channels > 1)} in each image{without}"
@@ -71,7 +71,7 @@ def counted(steps: int) -> str:
 
 
 def probe_words(name: str, value: float, chance: float | None) -> str:
-    """What a probe has found, for people.
+    """The accuracy of a probe, as a sentence.
 
     >>> probe_words("knn20_test", 0.375, 0.125)
     'kNN accuracy (k = 20) on test: 37.5 % (chance, the most frequent class: 12.5 %)'
@@ -128,7 +128,7 @@ class LogLines:
 
 
 def summary(report: StepReport, *, dated: bool = False) -> str:
-    """Loss, f̂ with what it is worth and, if `dated`, its step, learning rate and speed."""
+    """Loss, f̂ with its kind and, if `dated`, its step, learning rate and speed."""
     parts = [f"loss {report.loss:.3f}"]
     if report.diagnostics is not None:
         seen, at = report.diagnostics, report.diagnosed_at

@@ -16,7 +16,7 @@ from eqco.data.opening import DEFAULT_ROOT
 from eqco.encoders import Stem
 from eqco.evaluation.embedding import Embedding, embed, parts_folder
 from eqco.runtime import processes
-from eqco.runtime.atomic_files import atomic_write, refuse_unwritable
+from eqco.runtime.atomic_files import refuse_unwritable, write_text
 from eqco.runtime.errors import InputError
 
 
@@ -42,7 +42,7 @@ def run(
     """Write a vector for every image in a folder and below, with its name, to an .npz file.
 
     No labels are needed; where the folders are classes, labels are written too. Stopped at any
-    moment, the same command goes on, and the file is the same as if it had never been stopped.
+    moment, the same command resumes, and the file is the same as if it had never been stopped.
 
     In Python: f = numpy.load("features.npz"); f["features"], f["names"]
 
@@ -54,11 +54,11 @@ def run(
         normalise: give every vector the length 1.
         on_unreadable: stop at an image that cannot be read, or leave it out and list it beside OUT.
         overwrite: replace the file, or what was left of another call.
-        backbone: the network, where the weights do not tell: resnet50, light, timm:NAME.
+        backbone: the network, where the weights do not say: resnet50, light, timm:NAME.
         width: of a ResNet that is named.
         stem: of a ResNet that is named.
         image_size: pixels along each side; by default what the network was trained on.
-        channels: bands of the images, of random and pixels; all other weights tell it themselves.
+        channels: bands of the images, of random and pixels; all other weights know it.
         batch_size: images at a time.
         workers: processes that decode images.
         device: where to compute.
@@ -70,14 +70,14 @@ def run(
         eqco embed moco_v2_800ep_pretrain.pth.tar photos/ --on-unreadable skip
         eqco embed pixels photos/ --image-size 16
     """
-    if processes.launched():
+    if processes.under_torchrun():
         raise InputError(
             "torchrun has started several processes, but embedding is the work of one. Start it "
             "without torchrun: eqco embed …"
         )
     check_device(device)
     refuse_unwritable(out)
-    opened = open_weights(
+    encoder = open_weights(
         weights,
         backbone=backbone,
         width=width,
@@ -85,12 +85,12 @@ def run(
         image_size=image_size,
         in_channels=channels,
     )
-    if opened.size_note:
-        print(opened.size_note, file=sys.stderr)
-    albums = open_album(images, root=root, channels=opened.in_channels)
+    if encoder.size_note:
+        print(encoder.size_note, file=sys.stderr)
+    albums = open_album(images, root=root, channels=encoder.in_channels)
     how = Embedding(
-        backbone=opened.backbone,
-        size=opened.image_size,
+        backbone=encoder.backbone,
+        size=encoder.image_size,
         batch_size=batch_size,
         normalise=normalise,
         workers=workers,
@@ -105,11 +105,10 @@ def run(
         with progress_bar(console, f"embedding {total} images", total) as show:
             done = embed(how, albums, out, overwrite=overwrite, show=show)
     except KeyboardInterrupt:
-        print(f"what is done is kept in {parts_folder(out)}; the same command goes on")
+        print(f"what is done is kept in {parts_folder(out)}; the same command resumes")
         raise
     print(f"written: {done.file}: features ({done.count}, {done.feature_dim}) of {weights}")
     if done.unreadable:
         listed = out.with_suffix(".unreadable.txt")
-        with atomic_write(listed) as partial:
-            partial.write_text("".join(f"{line}\n" for line in done.unreadable))
+        write_text(listed, "".join(f"{line}\n" for line in done.unreadable))
         print(f"left out, since they cannot be read: {len(done.unreadable)}, listed in {listed}")

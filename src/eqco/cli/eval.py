@@ -1,4 +1,4 @@
-"""`eqco eval`: what an encoder is worth, beside raw pixels and random weights."""
+"""`eqco eval`: the accuracy of an encoder, beside raw pixels and random weights."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -21,7 +21,7 @@ from eqco.data.sources import Source
 from eqco.evaluation.linear import LINEAR_PROTOCOLS
 from eqco.report.evaluation import evaluation_files, print_evaluation, write_evaluation
 from eqco.runtime import processes
-from eqco.runtime.atomic_files import atomic_write, refuse_existing, refuse_unwritable
+from eqco.runtime.atomic_files import refuse_existing, refuse_unwritable, write_text
 from eqco.runtime.errors import InputError
 
 
@@ -57,7 +57,7 @@ def run(
         knn     weighted vote of the nearest training images; nothing is trained; seconds
         probe   logistic regression on the features; seconds; not the paper's protocol
         linear  the paper's: a classifier trained by SGD on random crops, 100 epochs; given again
-                after a stop, the command goes on from the last epoch
+                after a stop, the command resumes from the last epoch
 
     Args:
         weights: a run directory or one of its checkpoints; a file of weights of torchvision, timm
@@ -70,11 +70,11 @@ def run(
         epochs: of linear; the drops of the rate keep their share.
         batch_size: of linear; 256 as published.
         learning_rate: of linear; the published one belongs to batches of 256 and a ResNet-50.
-        backbone: resnet18, resnet34, resnet50, light or timm:NAME, where the weights do not tell.
+        backbone: resnet18, resnet34, resnet50, light or timm:NAME, where the weights do not say.
         width: of that ResNet.
         stem: of that ResNet.
         image_size: pixels along each side; by default what the encoder was trained on.
-        channels: bands of the images, of random and pixels; all other weights tell it themselves.
+        channels: bands of the images, of random and pixels; all other weights know it.
         test: the split to test on; by default test, or val where there is none.
         seed: of random weights, the probe's held-out part and linear training.
         device: where to compute: cpu, cuda, mps.
@@ -93,7 +93,7 @@ def run(
         eqco eval torchvision:resnet50 cifar10 --neighbours 20 --temperature 0.1
     """
     console = Console()
-    if processes.launched():
+    if processes.under_torchrun():
         raise InputError(
             "torchrun has started several processes, but an evaluation is the work of one. Start "
             "it without torchrun: eqco eval …"
@@ -109,7 +109,7 @@ def run(
         batch_size=published.batch_size if batch_size is None else batch_size,
         learning_rate=published.learning_rate if learning_rate is None else learning_rate,
     )
-    opened = open_weights(
+    encoder = open_weights(
         weights,
         backbone=backbone,
         width=width,
@@ -118,22 +118,22 @@ def run(
         in_channels=channels,
         seed=seed,
     )
-    if opened.size_note:
-        print(opened.size_note, file=sys.stderr)
+    if encoder.size_note:
+        print(encoder.size_note, file=sys.stderr)
     # what is damaged must be gone before features are made, which know images by their number
     check: Check = "decode" if on_unreadable == "skip" else "header"
     data = open_source(
         source,
         root=root,
-        channels=opened.in_channels,
+        channels=encoder.in_channels,
         check=check,
         on_unreadable=on_unreadable,
     )
 
-    settings = {"seed": seed, "image_size": opened.image_size, "unreadable": len(data.unreadable)}
+    settings = {"seed": seed, "image_size": encoder.image_size, "unreadable": len(data.unreadable)}
     settings |= asdict(linear) if protocol == "linear" else {}
     found = compare_encoder(
-        opened,
+        encoder,
         data,
         protocol=protocol,
         neighbours=neighbours,
@@ -153,8 +153,8 @@ def run(
     console.print()
     for path in written:
         console.print(f"written: {path}", markup=False, highlight=False)
-    if told := list_unreadable(data, out / f"{protocol}.unreadable.txt"):
-        console.print(told, markup=False, highlight=False)
+    if note := list_unreadable(data, out / f"{protocol}.unreadable.txt"):
+        console.print(note, markup=False, highlight=False)
 
 
 def list_unreadable(data: Source, path: Path) -> str:
@@ -162,8 +162,7 @@ def list_unreadable(data: Source, path: Path) -> str:
     if not data.unreadable:
         path.unlink(missing_ok=True)
         return ""
-    with atomic_write(path) as partial:
-        partial.write_text("".join(f"{each.name}\t{each.reason}\n" for each in data.unreadable))
+    write_text(path, "".join(f"{each.name}\t{each.reason}\n" for each in data.unreadable))
     return f"left out, since they cannot be read: {len(data.unreadable)}, listed in {path}"
 
 

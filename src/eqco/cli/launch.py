@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Sequence
 
 from eqco.runtime.errors import InputError
-from eqco.runtime.processes import launched
+from eqco.runtime.processes import under_torchrun
 
 __all__ = ["launch"]
 
@@ -16,26 +16,22 @@ __all__ = ["launch"]
 def launch(arguments: Sequence[str], *, count: int, restarts: int = 0) -> None:
     """Run `eqco ARGUMENTS` in `count` processes that know each other, as torchrun does.
 
-    Ends this process with the exit code of the process that failed, if one did: what it has to say
-    it has said itself.
-
-    Args:
-        arguments: of the command, which each process runs.
-        count: how many.
-        restarts: how often all are started again after one was lost.
+    Ends this process with the exit code of the process that failed, if one did, which has printed
+    why.
+    After one was lost all are started again, `restarts` times at most.
     """
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    if launched():
+    if under_torchrun():
         raise InputError(
             f"--processes {count} under torchrun, which has started the processes already. "
             f"Leave it out."
         )
     cores = len(os.sched_getaffinity(0))
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores // count)))
-    # the launcher's own tables of errors: the processes speak for themselves
+    # the launcher's own tables of errors: the processes print their own
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
     config = LaunchConfig(
         min_nodes=1,
@@ -51,7 +47,7 @@ def launch(arguments: Sequence[str], *, count: int, restarts: int = 0) -> None:
         elastic_launch(config, sys.executable)("-m", "eqco", *arguments)
     except ChildFailedError as error:
         codes = {rank: failure.exitcode for rank, failure in error.failures.items()}
-        # the process that has told its reason (2) goes before those that were lost with it
+        # the process that has printed its reason (2) goes before those that were lost with it
         number, code = min(codes.items(), key=lambda item: (item[1] < 0, item[1] != 2))
         if code < 0:
             name = signal.Signals(-code).name

@@ -1,10 +1,10 @@
-"""What the machine could not do, in words: memory that is not there, a process that was killed."""
+"""Errors of the machine as advice: too little memory, a process that was killed."""
 
 import re
 
 __all__ = ["explain_error"]
 
-# how torch tells of them: by RuntimeError and a text
+# torch raises RuntimeError with such a text
 NO_MEMORY = re.compile(r"can't allocate memory|out of memory|Unable to allocate", re.IGNORECASE)
 WORKER = re.compile(r"DataLoader worker \(pid|a worker process ended")
 
@@ -19,16 +19,16 @@ def explain_error(error: BaseException) -> str | None:
     """
     first = next(iter(str(error).splitlines()), "").strip().rstrip(".")
     if isinstance(error, MemoryError) or NO_MEMORY.search(str(error)):
-        said = f" ({first})" if first else ""
+        detail = f" ({first})" if first else ""
         return (
-            f"there is not enough memory{said}. Lower the batch (in eqco train: "
+            f"there is not enough memory{detail}. Lower the batch (in eqco train: "
             f"--training.num-queries, or cut it by --training.accumulation-steps), the images' "
             f"size or the network's; checkpoints that were saved are kept."
         )
     if WORKER.search(str(error)):
         return (
             f"a process that reads images has ended ({first}), mostly for lack of memory. Use "
-            f"fewer --data.workers or smaller images; checkpoints that were saved are kept: go on "
-            f"with --resume."
+            f"fewer --data.workers or smaller images; checkpoints that were saved are kept: "
+            f"continue with --resume."
         )
     return None

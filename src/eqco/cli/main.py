@@ -37,16 +37,8 @@ COMMANDS: dict[str, str] = {
 }
 
 # What `pip install ".[train]"` brings; a missing one is answered with that line.
-TRAIN_PACKAGES = {
-    "tyro",
-    "rich",
-    "matplotlib",
-    "numpy",
-    "PIL",
-    "torchvision",
-    "tensorboard",
-    "sklearn",
-}
+TRAIN_PACKAGES = {"tyro", "rich", "matplotlib", "numpy", "PIL"}
+TRAIN_PACKAGES |= {"torchvision", "tensorboard", "sklearn"}
 
 
 def overview() -> str:
@@ -97,10 +89,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:  # a full disk, a read-only folder, a file where a folder should be
         return refuse(f"{error.strerror or error}: {error.filename or ''}".rstrip(": "))
     except (MemoryError, RuntimeError) as error:
-        told = explain_error(error)
-        if told is None:
+        explained = explain_error(error)
+        if explained is None:
             raise
-        return refuse(told)
+        return refuse(explained)
     except KeyboardInterrupt:
         print("eqco: stopped", file=sys.stderr)
         return 130
@@ -114,8 +106,8 @@ def dispatch(name: str, arguments: Sequence[str]) -> int:
     run = module.run
     if hasattr(module, "parse"):  # its defaults depend on what was given
         run(module.parse(arguments))
-        return 0
-    tyro.cli(run, args=arguments, prog=f"eqco {name}", description=help_text(run.__doc__))
+    else:
+        tyro.cli(run, args=arguments, prog=f"eqco {name}", description=help_text(run.__doc__))
     return 0
 
 

@@ -30,7 +30,9 @@ def run(*, results: Path = Path("results"), out: Path = Path("report.html")) -> 
             f"--results {results} is not a folder. Name the folder of the records, or make some: "
             f"eqco reproduce tab5 --profile smoke."
         )
-    refuse_foreign(out)
+    if out.exists() and not (out.is_file() and is_page(out)):
+        raise InputError(f"--out {out} exists and is no page of eqco report. Choose another name.")
+    refuse_unwritable(out)
     console = Console()
     if not has_records(results):
         console.print(
@@ -42,13 +44,6 @@ def run(*, results: Path = Path("results"), out: Path = Path("report.html")) -> 
     written = write_page(results, out)
     size = written.stat().st_size / 1e3
     console.print(f"written: {written} ({size:.0f} kB); open it in a browser", markup=False)
-
-
-def refuse_foreign(out: Path) -> None:
-    """A page of ours is made anew; any other file is not written over, nor what cannot be."""
-    if out.exists() and not (out.is_file() and is_page(out)):
-        raise InputError(f"--out {out} exists and is no page of eqco report. Choose another name.")
-    refuse_unwritable(out)
 
 
 def has_records(results: Path) -> bool:

@@ -138,7 +138,7 @@ def run(options: Options) -> None:
         given = without(options.arguments, ("--processes", "--restarts"))
         launch(["train", *given], count=options.processes, restarts=options.restarts)
         return
-    speaks = not (processes.launched() and processes.environment_rank() > 0)
+    speaks = not (processes.under_torchrun() and processes.environment_rank() > 0)
     if RunDirectory(place).belongs_to(processes.job()):
         checkpoint = place
         if speaks:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 import tyro
@@ -63,7 +63,7 @@ class Options(DetectionSettings):
     """paper (COCO on 8 GPUs), desk (a few hundred images on a processor) or a JSON file of
     settings: what to start from."""
     backbone: str = "resnet50"
-    """Of the weights `random`: resnet18, resnet34 or resnet50. Others tell it themselves."""
+    """Of the weights `random`: resnet18, resnet34 or resnet50. Other weights know it."""
     train_split: str = "train"
     """To train on."""
     test_split: str | None = None
@@ -93,8 +93,8 @@ class Options(DetectionSettings):
 
 def parse(arguments: Sequence[str]) -> Options:
     """Options with the defaults of the chosen profile."""
-    asks = any(argument in ("-h", "--help") for argument in arguments)
-    if list(arguments[:1]) != ["detection"] and not asks:
+    wants_help = any(argument in ("-h", "--help") for argument in arguments)
+    if list(arguments[:1]) != ["detection"] and not wants_help:
         given = f"eqco transfer {arguments[0]}" if arguments else "eqco transfer"
         raise InputError(
             f"{given}: to what? The first word is what to transfer to, and there is detection: "
@@ -126,7 +126,7 @@ def refuse_changes(arguments: Sequence[str]) -> None:
 
 
 def settings_of(options: Options) -> DetectionSettings:
-    """The settings that were asked for: drops and warm-up follow --epochs unless they are typed."""
+    """The chosen settings: drops and warm-up follow --epochs unless they are typed."""
     values = {entry.name: getattr(options, entry.name) for entry in fields(DetectionSettings)}
     profile = detection_profile(options.profile)
     if options.resume is None and options.epochs != profile.epochs:
@@ -175,27 +175,23 @@ def run(options: Options) -> None:
         given = without(options.arguments, ("--processes", "--restarts"))
         launch(["transfer", *given], count=options.processes, restarts=options.restarts)
         return
-    speaks = not (processes.launched() and processes.environment_rank() > 0)
+    prints = not (processes.under_torchrun() and processes.environment_rank() > 0)
     place = options.resume or options.out
     restarted = RunDirectory(place).belongs_to(processes.job())
-    if restarted and speaks:
-        print(f"started again after a process was lost: going on from {place}")
+    if restarted and prints:
+        print(f"started again after a process was lost: resuming from {place}")
     if options.resume is None and not restarted:
         settings = fit_warmup(options, settings)
-        if speaks:
+        if prints:
             print_changes(options, settings)
-    with training_display(sys.stdout) if speaks else nullcontext(lambda report: None) as show:
+    machine: dict[str, Any] = {
+        name: getattr(options, name) for name in ("device", "workers", "timeout")
+    }
+    with training_display(sys.stdout) if prints else nullcontext(lambda report: None) as show:
         if options.resume is not None or restarted:
             # the only word beside a resumed run is its data
             moved = options.weights if options.resume is not None else options.data
-            outcome = resume_transfer(
-                place,
-                moved or None,
-                device=options.device,
-                workers=options.workers,
-                timeout=options.timeout,
-                show=show,
-            )
+            outcome = resume_transfer(place, moved or None, **machine, show=show)
         else:
             outcome = transfer_detection(
                 options.weights,
@@ -205,12 +201,10 @@ def run(options: Options) -> None:
                 backbone=options.backbone,
                 train_split=options.train_split,
                 test_split=options.test_split,
-                device=options.device,
-                workers=options.workers,
-                timeout=options.timeout,
+                **machine,
                 show=show,
             )
-    if speaks:
+    if prints:
         conclude(outcome, place)
     elif outcome.stopped_by is not None:
         raise SystemExit(143)
@@ -237,7 +231,7 @@ def conclude(outcome: Transfer, place: Path) -> None:
     """Say how it ended, and what to do next."""
     if outcome.stopped_by is not None:
         print(f"stopped by {outcome.stopped_by}; saved {RunDirectory(place).last}")
-        print(f"go on with: eqco transfer detection --resume {place}")
+        print(f"resume with: eqco transfer detection --resume {place}")
         raise SystemExit(130 if outcome.stopped_by == "SIGINT" else 143)
     assert outcome.scores is not None
     assert outcome.tested is not None

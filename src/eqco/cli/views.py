@@ -7,7 +7,7 @@ import tyro
 from rich.console import Console
 
 from eqco.data.opening import DEFAULT_ROOT, open_source
-from eqco.data.pictures import check_picture_name, views_picture
+from eqco.data.pictures import check_picture_name, save_picture, views_picture
 from eqco.data.pipelines import blur_radius, find_pipeline
 from eqco.runtime.atomic_files import refuse_existing, refuse_unwritable
 from eqco.runtime.errors import InputError
@@ -58,7 +58,7 @@ def run(
     chosen = find_pipeline(pipeline)
     if views < 1:
         raise InputError(f"views={views}; draw at least 1.")
-    opened = open_source(
+    dataset = open_source(
         source,
         root=root,
         unlabelled=unlabelled,
@@ -66,7 +66,7 @@ def run(
         check="none",
         on_unreadable=on_unreadable,
     )
-    found = opened[split]
+    found = dataset[split]
     side = size
     if side is None:
         side = min(found.size) if found.size else 224
@@ -81,13 +81,12 @@ def run(
         on_unreadable=on_unreadable,
         title=f"{Path(source).name}, {pipeline} at {side} px ({blurred}): original, then its views",
     )
-    out.parent.mkdir(parents=True, exist_ok=True)
-    picture.save(out)
+    save_picture(picture, out)
     console = Console()
-    if left_out := chosen.left_out(opened.channels):
+    if left_out := chosen.left_out(dataset.channels):
         names = ", ".join(left_out)
         console.print(
-            f"{opened.channels} bands; left out, since they need three colour channels: {names}",
+            f"{dataset.channels} bands; left out, since they need three colour channels: {names}",
             markup=False,
         )
     console.print(f"written: {out}", markup=False)

@@ -1,6 +1,5 @@
-"""Images of any layout with their names, and labels where the layout tells them."""
+"""Images of any layout with their names, and labels where the layout defines them."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,14 +63,9 @@ def folder_album(folder: Path, channels: int | None = None) -> Album:
         listings = list_splits(folder, False, [])
     except InputError as error:  # a layout that is no data set is an album all the same
         return Album(images, names, None, note=str(error))
-    known = {path: label for one in listings for path, label in zip_labels(one.paths, one.labels)}
+    labelled = [one for one in listings if one.labels is not None]
+    known = {p: n for one in labelled for p, n in zip(one.paths, one.labels or (), strict=True)}
     if not known:
         return Album(images, names, None)
     labels = torch.tensor([known.get(path, -1) for path in paths])
-    classes = next(one.classes for one in listings if one.classes)
-    return Album(images, names, labels, classes)
-
-
-def zip_labels(paths: Sequence[str], labels: Sequence[int] | None) -> list[tuple[str, int]]:
-    """Each path with its label; nothing where there are none."""
-    return [] if labels is None else list(zip(paths, labels, strict=True))
+    return Album(images, names, labels, labelled[0].classes)

@@ -45,24 +45,14 @@ class Augment:
         self.dtype = dtype
 
     def __call__(self, images: Tensor, parameters: Parameters) -> Tensor:
-        """Crop, colours, blur, flip, normalisation.
+        """Crop, colours, blur, flip, normalisation: (N, C, size, size) in `dtype`.
 
-        Args:
-            images: uint8, or float in [0, 1]; (N, C, H, W).
-            parameters: the draws of these images.
-
-        Returns:
-            (N, C, size, size) in `dtype`, on the images' device.
+        Images are uint8, or float in [0, 1], (N, C, H, W).
         """
         return self._in_chunks(images, parameters, cropped=False)
 
     def after_crop(self, crops: Tensor, parameters: Parameters) -> Tensor:
-        """Flip, colours, blur and normalisation of images that were cropped elsewhere.
-
-        Args:
-            crops: uint8, or float in [0, 1]; (N, C, size, size).
-            parameters: the draws of these images.
-        """
+        """Flip, colours, blur and normalisation of images that were cropped elsewhere."""
         if crops.shape[2:] != (self.size, self.size):
             raise InputError(f"crops of {tuple(crops.shape[2:])}; they must be {self.size} square.")
         return self._in_chunks(crops, parameters, cropped=True)
@@ -113,9 +103,8 @@ class Augment:
             if count:
                 jitter_bands_(views[:count], columns)
             return
-        asked = [place for place, gray in enumerate(plan.gray[rows]) if gray]
-        gray = torch.tensor(asked, dtype=torch.long)
-        gray = gray.to(views.device)
+        places = [place for place, gray in enumerate(plan.gray[rows]) if gray]
+        gray = torch.tensor(places, dtype=torch.long, device=views.device)
         if self.pipeline.grayscale_first:
             grayscale_(views, gray)
         if count:
@@ -125,11 +114,11 @@ class Augment:
 
     def _blur_(self, views: Tensor, plan: "Plan", rows: slice) -> None:
         sigma = plan.sigma[rows]
-        for asked, run in itertools.groupby(range(len(sigma)), lambda i: sigma[i] > 0):
+        for blurred, run in itertools.groupby(range(len(sigma)), lambda i: sigma[i] > 0):
             places = list(run)
             first, last = places[0], places[-1] + 1
             radius = needed_radius(max(sigma[first:last]), blur_radius(self.size))
-            if asked and radius:
+            if blurred and radius:
                 taps = plan.taps[rows.start + first : rows.start + last, : radius + 1]
                 gaussian_blur_(views[first:last], taps)
 
@@ -203,11 +192,7 @@ def evaluation_view(
 ) -> Tensor:
     """Resize, centre crop, normalisation: what a frozen encoder is tested on.
 
-    Args:
-        images: uint8, or float in [0, 1]; (N, C, H, W).
-        size: side of the view; see `resized_sides` for what is cut off.
-        pipeline: whose normalisation to use.
-        dtype: of the result.
+    Images are uint8, or float in [0, 1], (N, C, H, W); see `resized_sides` for what is cut off.
     """
     mean, std = (
         torch.tensor(each, device=images.device)[:, None, None]

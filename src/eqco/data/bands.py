@@ -7,7 +7,7 @@ from PIL import Image
 
 from eqco.runtime.errors import InputError
 
-__all__ = ["COLOUR", "Bands", "Layout", "Refusal", "array_layout", "from_array", "shown"]
+__all__ = ["COLOUR", "Bands", "Layout", "Refusal", "array_layout", "from_array", "to_picture"]
 
 
 class Refusal(Exception):  # noqa: N818
@@ -41,21 +41,8 @@ class Bands:
 
     def __init__(self, pixels: np.ndarray):
         self.pixels = pixels
-
-    @property
-    def height(self) -> int:
-        """Rows."""
-        return self.pixels.shape[0]
-
-    @property
-    def width(self) -> int:
-        """Columns."""
-        return self.pixels.shape[1]
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """Width and height."""
-        return self.width, self.height
+        self.height, self.width = pixels.shape[:2]
+        self.size = self.width, self.height
 
     def crop(self, box: tuple[int, int, int, int]) -> "Bands":
         """The part between left, top, right and bottom."""
@@ -116,7 +103,7 @@ def from_array(array: np.ndarray) -> "Image.Image | Bands":
     return Bands(array.astype(np.float32))
 
 
-def shown(image: "Image.Image | Bands") -> Image.Image:
+def to_picture(image: "Image.Image | Bands") -> Image.Image:
     """A picture to look at: bands 1 to 3 as red, green and blue; of fewer, the first as grey."""
     if isinstance(image, Image.Image):
         return image

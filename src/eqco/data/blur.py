@@ -30,11 +30,9 @@ def needed_radius(sigma: float, radius: int) -> int:
 
 
 def gaussian_blur_(images: Tensor, taps: Tensor) -> None:
-    """In place: separable blur, reflected at the border.
+    """In place: separable blur of (N, C, H, W), reflected at the border.
 
-    Args:
-        images: (N, C, H, W), H and W greater than R.
-        taps: of `gaussian_taps`, (N, R + 1), on the images' device; the last may be left off.
+    The taps are of `gaussian_taps`, (N, R + 1), of which the last may be left off; R < H, W.
     """
     taps = taps[:, :, None, None, None]
     radius = taps.shape[1] - 1

@@ -20,7 +20,6 @@ __all__ = [
     "jitter_",
     "jitter_bands_",
     "jitter_columns",
-    "luma",
     "without_colours",
 ]
 
@@ -61,12 +60,8 @@ def hue_shift(images: Tensor, offsets: Tensor, out: Tensor | None = None) -> Ten
     .. math:: |h| = (M + G + B - R - 2m) / C, \qquad h > 0 \iff G > B
 
     and a channel centred at hue c becomes m + C·clamp(| |h + shift − c| − 3 | − 1, 0, 1), as long
-    as |h + shift − c| ≤ 7. Exact, without a case for each sextant.
-
-    Args:
-        images: (N, 3, H, W).
-        offsets: of `hue_offsets`, (N, 3, 1, 1).
-        out: where to put the result; may be `images`.
+    as |h + shift − c| ≤ 7. Exact, without a case for each sextant. `offsets` are of `hue_offsets`;
+    `out` may be `images`.
 
     >>> red = torch.tensor([1.0, 0.0, 0.0]).view(1, 3, 1, 1)
     >>> hue_shift(red, hue_offsets(torch.tensor([1 / 3]))).flatten().round(decimals=4)
@@ -86,16 +81,10 @@ def hue_shift(images: Tensor, offsets: Tensor, out: Tensor | None = None) -> Ten
 
 
 def blend_(images: Tensor, factor: Tensor, contrast: Tensor, saturation: Tensor) -> None:
-    """In place, image by image: brightness, contrast or saturation by a factor.
+    """In place, image by image: brightness, contrast or saturation by a factor, (N, 1, 1, 1).
 
     All three are clamp(factor·x + (1 − factor)·base) with base black, the image's mean luma, or
-    each pixel's luma.
-
-    Args:
-        images: (N, 3, H, W).
-        factor: (N, 1, 1, 1).
-        contrast: 1 for the images whose contrast is meant, else 0, (N, 1, 1, 1).
-        saturation: likewise.
+    each pixel's luma. `contrast` and `saturation` are 1 for the images where that is meant, else 0.
     """
     gray = luma(images)
     mean = gray.mean((2, 3), keepdim=True).mul_(contrast)
@@ -109,12 +98,7 @@ def hue_round(order: Tensor) -> Tensor:
 
 
 def jitter_columns(order: Tensor, factors: Tensor) -> Tensor:
-    """The arguments of `blend_` in each round, (3, R, N, 1, 1, 1): factor, contrast, saturation.
-
-    Args:
-        order: the operation of each of R rounds, (N, R).
-        factors: brightness, contrast, saturation, hue, (N, 4).
-    """
+    """The arguments of `blend_` in each of R rounds, (3, R, N, 1, 1, 1), from an order (N, R)."""
     columns = torch.stack([factors.gather(1, order), order == 1, order == 2])
     return columns.transpose(1, 2)[..., None, None, None]
 
@@ -134,10 +118,7 @@ def jitter_bands_(images: Tensor, columns: Tensor) -> None:
 
     Contrast is taken about each band's own mean: bands of different sensors may differ widely, and
     a mean over all would drive the dark ones out of the range. One band: as torchvision does grey.
-
-    Args:
-        images: (N, C, H, W).
-        columns: of `jitter_columns` with the order `without_colours`, on the images' device.
+    The columns are of `jitter_columns` with the order `without_colours`.
     """
     for factor, contrast, _ in columns.unbind(1):
         base = images.mean((2, 3), keepdim=True).mul_(contrast)
@@ -149,12 +130,7 @@ def jitter_(images: Tensor, rounds: Sequence[int], columns: Tensor, offsets: Ten
 
     The images come sorted by the round in which their hue turns, so that in each of the four rounds
     one stretch of the batch turns its hue and the rest blends: few operations for any batch.
-
-    Args:
-        images: (N, 3, H, W).
-        rounds: `hue_round` of each image, rising.
-        columns: of `jitter_columns`, on the images' device.
-        offsets: of `hue_offsets`, on the images' device.
+    `rounds`, `columns` and `offsets` are of `hue_round`, `jitter_columns` and `hue_offsets`.
     """
     ends = [bisect.bisect_left(rounds, turn) for turn in range(5)]
     for turn, (start, end) in enumerate(itertools.pairwise(ends)):

@@ -46,7 +46,7 @@ class RandomCrops(Dataset):
             try:
                 image = self.images.read(place)
             except InputError as error:
-                unreadable.append(named(error, self.images.name(place)))
+                unreadable.append(as_unreadable(error, self.images.name(place)))
                 continue
             crops = [random_crop(image, *each) for each in zip(self.views, draws, strict=True)]
             return Cropped(crops, place, tuple(unreadable))
@@ -83,18 +83,18 @@ class CentreCrops(Dataset):
                     f"{height} with its shorter side made {min(height, width)}; cut it",
                 )
         except InputError as error:
-            return Cropped([], number, (named(error, self.images.name(number)),))
+            return Cropped([], number, (as_unreadable(error, self.images.name(number)),))
         image = image.resize((width, height), Image.Resampling.BILINEAR)
         left, top = round((width - self.size) / 2), round((height - self.size) / 2)
         image = image.crop((left, top, left + self.size, top + self.size))
         return Cropped([as_tensor(image)], number, ())
 
 
-def named(error: InputError, name: str) -> UnreadableImageError:
+def as_unreadable(error: InputError, name: str) -> UnreadableImageError:
     """A refusal as a value: exceptions lose their kind on the way out of a worker process."""
-    return (
-        error if isinstance(error, UnreadableImageError) else UnreadableImageError(name, f"{error}")
-    )
+    if isinstance(error, UnreadableImageError):
+        return error
+    return UnreadableImageError(name, str(error))
 
 
 def as_tensor(image: Image.Image | Bands) -> Tensor:

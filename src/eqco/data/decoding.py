@@ -3,7 +3,8 @@
 import io
 import os
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -19,7 +20,6 @@ __all__ = [
     "EXTENSIONS",
     "MAX_PIXELS",
     "PICTURES",
-    "Header",
     "UnreadableImageError",
     "decode",
     "find_layout",
@@ -30,21 +30,9 @@ __all__ = [
     "read_header",
     "read_image",
     "require_layout",
-    "to_rgb",
 ]
 
-PICTURES = (
-    ".jpg",
-    ".jpeg",
-    ".png",
-    ".bmp",
-    ".gif",
-    ".pgm",
-    ".ppm",
-    ".tif",
-    ".tiff",
-    ".webp",
-)
+PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".pgm", ".ppm", ".tif", ".tiff", ".webp")
 NPY = ".npy"
 EXTENSIONS = (*PICTURES, NPY)
 # Pillow's own limit, at which it warns of a decompression bomb; here it refuses.
@@ -77,7 +65,7 @@ class UnreadableImageError(InputError):
 
 @dataclass(frozen=True)
 class Header:
-    """What a file tells of its image before the pixels are read."""
+    """What a file says of its image before the pixels are read."""
 
     height: int
     width: int
@@ -89,11 +77,7 @@ class Header:
 
 
 def decode(path: str | os.PathLike[str]) -> Image.Image:
-    """The image of a file as RGB, turned upright by its EXIF orientation.
-
-    Raises:
-        UnreadableImageError: whatever is wrong with the file.
-    """
+    """The image of a file as RGB, turned upright by its EXIF orientation."""
     image = read_image(path, COLOUR)
     assert isinstance(image, Image.Image)
     return image
@@ -114,8 +98,7 @@ def read_image(path: str | os.PathLike[str], layout: Layout) -> Image.Image | Ba
     try:
         if name.lower().endswith(NPY):
             with open(path, "rb"):  # what is not there, or may not be read, is said as of others
-                pass
-            return decode_npy(name, layout)
+                return decode_npy(name, layout)
         data = Path(path).read_bytes()
     except OSError as error:
         raise UnreadableImageError(name, error.strerror or str(error)) from error
@@ -124,19 +107,15 @@ def read_image(path: str | os.PathLike[str], layout: Layout) -> Image.Image | Ba
 
 def decode_npy(name: str, layout: Layout) -> Image.Image | Bands:
     """The image in an npy file."""
-    try:
-        array = mapped_npy(name)
+    with named_errors(name):
+        array = np.lib.format.open_memmap(name, mode="r")
         require_layout(array_header(array), layout)
         return from_array(array)
-    except Refusal as error:
-        raise UnreadableImageError(name, str(error)) from error
-    except Exception as error:
-        raise UnreadableImageError(name, reason_of(error, size_of(name))) from error
 
 
 def decode_bytes(data: bytes, name: str, layout: Layout = COLOUR) -> Image.Image | Bands:
     """The image in these bytes; `name` is what an error calls it."""
-    try:
+    with named_errors(name, len(data)):
         tags = tiff_tags(io.BytesIO(data))
         if tags is not None and has_extra_bands(tags):
             require_layout(tiff_header(tags), layout)
@@ -145,19 +124,27 @@ def decode_bytes(data: bytes, name: str, layout: Layout = COLOUR) -> Image.Image
             image.load()
             ImageOps.exif_transpose(image, in_place=True)
             return from_pillow(image, layout)
+
+
+@contextmanager
+def named_errors(name: str, size: int | None = None) -> Iterator[None]:
+    """Raise whatever is wrong with a file, of `size` bytes, as an error that names it."""
+    try:
+        yield
     except Refusal as error:
         raise UnreadableImageError(name, str(error)) from error
     # Pillow answers damage with almost any exception: OSError, SyntaxError, struct.error, …
     except Exception as error:
-        raise UnreadableImageError(name, reason_of(error, len(data))) from error
+        reason = str(error).rstrip(".") or type(error).__name__
+        if isinstance(error, Image.UnidentifiedImageError):
+            reason = "its content is not that of an image"
+        if size == 0 or (size is None and os.path.exists(name) and not os.path.getsize(name)):
+            reason = "the file is empty"
+        raise UnreadableImageError(name, reason) from error
 
 
 def image_size(path: str | os.PathLike[str], layout: Layout = COLOUR) -> tuple[int, int]:
-    """Height and width of an upright image, from the file's header alone.
-
-    Raises:
-        UnreadableImageError: the header is damaged, or tells of an image that is refused.
-    """
+    """Height and width of an upright image, from the file's header alone."""
     header = read_header(path, layout)
     return header.height, header.width
 
@@ -165,21 +152,17 @@ def image_size(path: str | os.PathLike[str], layout: Layout = COLOUR) -> tuple[i
 def read_header(path: str | os.PathLike[str], layout: Layout | None = None) -> Header:
     """The header of an upright image, refused where it cannot be had in that layout."""
     name = os.fspath(path)
-    try:
+    with named_errors(name):
         header = header_of(name)
         if layout is not None:
             require_layout(header, layout)
-        return header
-    except Refusal as error:
-        raise UnreadableImageError(name, str(error)) from error
-    except Exception as error:
-        raise UnreadableImageError(name, reason_of(error, size_of(path))) from error
+    return header
 
 
 def header_of(name: str) -> Header:
     """The header of a file, whatever kind it is."""
     if name.lower().endswith(NPY):
-        return array_header(mapped_npy(name))
+        return array_header(np.lib.format.open_memmap(name, mode="r"))
     with open(name, "rb") as file:
         tags = tiff_tags(file)
         if tags is not None and has_extra_bands(tags):
@@ -240,9 +223,9 @@ def open_checked(file: IO[bytes], layout: Layout | None = None) -> Image.Image:
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             image = Image.open(file)
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise Refusal(bomb()) from error
+        raise Refusal(too_large()) from error
     if image.width * image.height > MAX_PIXELS:
-        raise Refusal(bomb())
+        raise Refusal(too_large())
     if getattr(image, "is_animated", False):
         frames = getattr(image, "n_frames", "several")
         if image.format == "TIFF":
@@ -260,13 +243,13 @@ def open_checked(file: IO[bytes], layout: Layout | None = None) -> Image.Image:
     return image
 
 
-def bomb() -> str:
+def too_large() -> str:
     """Why an image is too large."""
     return f"it has more than {MAX_PIXELS:,} pixels (a decompression bomb?), make it smaller"
 
 
 def pillow_header(image: Image.Image) -> Header:
-    """What Pillow tells of an image, as it lies in the file."""
+    """The header that Pillow reads of an image, as it lies in the file."""
     if image.mode == "F" or image.mode.startswith("I;16"):
         layout: Layout | None = Layout(1, deep=True)
     else:
@@ -281,17 +264,12 @@ def from_pillow(image: Image.Image, layout: Layout) -> Image.Image | Bands:
     return from_array(np.asarray(image.convert("L") if image.mode == "1" else image))
 
 
-def mapped_npy(name: str) -> np.ndarray:
-    """The array of an npy file, of which only the header is read yet; objects are refused."""
-    return np.lib.format.open_memmap(name, mode="r")
-
-
 def array_header(array: np.ndarray) -> Header:
     """The header of pixels (H, W) or (H, W, C)."""
     layout = array_layout(array)
     height, width = array.shape[:2]
     if height * width > MAX_PIXELS:
-        raise Refusal(bomb())
+        raise Refusal(too_large())
     if height < width and height < layout.channels:
         raise Refusal(
             f"its shape is {array.shape}, which looks like (bands, height, width); save it as "
@@ -330,7 +308,7 @@ def tiff_header(tags: Mapping[int, Any]) -> Header:
     width, height = (int(tags[side]) for side in SIZE)
     channels = int(tags[SAMPLES])
     if height * width > MAX_PIXELS or height * width * channels > MAX_VALUES:
-        raise Refusal(bomb())
+        raise Refusal(too_large())
     try:
         import tifffile  # noqa: F401
     except ModuleNotFoundError as error:
@@ -367,20 +345,6 @@ def read_tiff(data: bytes) -> np.ndarray:
 def as_tuple(value: Any) -> tuple[Any, ...]:
     """A tag's values, of which Pillow gives a single one bare."""
     return tuple(value) if isinstance(value, tuple | list) else (value,)
-
-
-def reason_of(error: Exception, size: int) -> str:
-    """A damaged file, in a few words."""
-    if size == 0:
-        return "the file is empty"
-    if isinstance(error, Image.UnidentifiedImageError):
-        return "its content is not that of an image"
-    return str(error).rstrip(".") or type(error).__name__
-
-
-def size_of(path: str | os.PathLike[str]) -> int:
-    """Bytes of a file, -1 if there is none."""
-    return os.path.getsize(path) if os.path.exists(path) else -1
 
 
 def to_rgb(image: Image.Image) -> Image.Image:

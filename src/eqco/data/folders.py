@@ -1,6 +1,7 @@
 """A folder of images, with splits and classes as its subfolders say."""
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,15 +19,8 @@ __all__ = ["OnUnreadable", "open_folder"]
 
 OnUnreadable = Literal["error", "skip"]
 # the names a split's folder may have
-SPLIT_FOLDERS = {
-    "train": "train",
-    "val": "val",
-    "valid": "val",
-    "validation": "val",
-    "test": "test",
-    "unlabelled": "unlabelled",
-    "unlabeled": "unlabelled",
-}
+SPLIT_FOLDERS = {"train": "train", "val": "val", "valid": "val", "validation": "val"}
+SPLIT_FOLDERS |= {"test": "test", "unlabelled": "unlabelled", "unlabeled": "unlabelled"}
 LOOKED_FOR = f"images ({' '.join(EXTENSIONS)})"
 
 
@@ -62,13 +56,13 @@ def open_folder(
     Args:
         folder: where the images are.
         unlabelled: take all images below as one split without classes.
-        channels: bands of every image; by default what the first file tells (see `find_layout`).
+        channels: bands of every image; by default what the first file has (see `find_layout`).
         val_fraction: share of each class for val, if there are no folders for splits.
         test_fraction: share of each class for test, likewise.
         split_seed: decides which.
         memory_gib: keep images of one size decoded in memory up to this; 0 never.
         check: what to look at beforehand when they are not kept in memory; see `scan`.
-        on_unreadable: refuse to go on, or leave such files out and list them in the source.
+        on_unreadable: refuse the folder, or leave such files out and list them in the source.
         workers: processes that look; all cores by default.
     """
     if not folder.exists():
@@ -79,43 +73,38 @@ def open_folder(
     listings = list_splits(folder, unlabelled, ignored)
     layout = find_layout((path for listing in listings for path in listing.paths), channels)
     splits: dict[str, Split] = {}
-    sizes: dict[tuple[int, int], int] = {}
+    sizes: Counter[tuple[int, int]] = Counter()
     unreadable: list[UnreadableImageError] = []
     for listing in listings:
         images: Images = FileImages(listing.paths, layout)
         title = f"reading {len(listing.paths)} images of {listing.name}"
         found = scan(images, check=check, memory_gib=memory_gib, workers=workers, title=title)
         if found.unreadable and on_unreadable == "error":
-            raise several(found.unreadable, folder)
+            raise first_unreadable(found.unreadable, folder)
         if not found.readable:
             raise InputError(
                 f"none of the {len(images)} images of {folder} can be read; "
                 f"of the first: {found.unreadable[0].reason}."
             )
         unreadable += found.unreadable
-        for size, count in found.sizes.items():
-            sizes[size] = sizes.get(size, 0) + count
-        labels = listing.labels
-        split = Split(
-            listing.name,
-            images,
-            None if labels is None else torch.tensor(labels),
-            listing.classes,
-        )
+        sizes.update(found.sizes)
+        labels = None if listing.labels is None else torch.tensor(listing.labels)
+        split = Split(listing.name, images, labels, listing.classes)
         if found.unreadable:
             split = split.subset(found.readable)
         if found.pixels is not None:
             split = Split(split.name, MemoryImages(found.pixels), split.labels, split.classes)
         splits[listing.name] = split
-    whole = splits.get("all")
-    if whole is not None:
+    if "all" in splits:
         fractions = {"val_fraction": val_fraction, "test_fraction": test_fraction}
-        splits = divide(whole, **fractions, seed=split_seed)
+        splits = divide(splits["all"], **fractions, seed=split_seed)
     return Source(str(folder), splits, sizes, tuple(unreadable), tuple(ignored))
 
 
-def several(unreadable: Sequence[UnreadableImageError], folder: Path) -> UnreadableImageError:
-    """The first of them, which tells of the others."""
+def first_unreadable(
+    unreadable: Sequence[UnreadableImageError], folder: Path
+) -> UnreadableImageError:
+    """The error of the first, which counts the others."""
     first = unreadable[0]
     if len(unreadable) == 1:
         return first
@@ -125,7 +114,7 @@ def several(unreadable: Sequence[UnreadableImageError], folder: Path) -> Unreada
 
 
 def list_splits(folder: Path, unlabelled: bool, ignored: list[str]) -> list[Listing]:
-    """The splits that the folder's structure tells of; "all" stands for classes to be divided."""
+    """The splits that the folder's structure defines; "all" stands for classes to be divided."""
     subfolders = visible_folders(folder)
     named = [name for name in subfolders if name.lower() in SPLIT_FOLDERS]
     if unlabelled or not subfolders:

@@ -123,7 +123,7 @@ class DatasetImages(Images):
     uint8, uint16, or floating point in [0, 1]. The Dataset must not transform: cropping and colours
     are this library's work.
 
-    The first readable item tells the layout of all, as `find_layout` says of files; arrays and
+    The first readable item decides the layout of all, as `find_layout` does for files; arrays and
     tensors are taken as they are.
     """
 
@@ -154,7 +154,7 @@ class DatasetImages(Images):
                 raise Refusal(f"it has {array_layout(array)}, and its set has {self.layout}")
             return from_array(array)
         except Refusal as error:
-            raise unusable(value, name, error) from error
+            raise unusable_error(value, name, error) from error
 
     def value(self, number: int) -> Any:
         """The image of an item, as the Dataset gives it."""
@@ -177,7 +177,7 @@ class DatasetImages(Images):
                     return natural_layout(pillow_header(value), channels, name)
                 layout = array_layout(as_array(value))
             except Refusal as error:
-                raise unusable(value, name, error) from error
+                raise unusable_error(value, name, error) from error
             if channels not in (None, layout.channels):
                 raise InputError(f"channels={channels}, but {name} has {layout}; leave it out.")
             return layout
@@ -200,7 +200,7 @@ def as_array(value: Any) -> np.ndarray:
     return np.asarray(value)
 
 
-def unusable(value: Any, name: str, refusal: Refusal) -> InputError:
+def unusable_error(value: Any, name: str, refusal: Refusal) -> InputError:
     """The error of an item that is no image, or not one of its set's."""
     kind = type(value).__name__
     if hasattr(value, "shape"):

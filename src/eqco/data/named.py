@@ -63,25 +63,15 @@ def memory_split(name: str, pixels: Any, labels: Any, classes: Any) -> Split:
     return Split(name, MemoryImages(array.contiguous()), numbers, names)
 
 
-def open_cifar(name: str, root: Path, download: bool) -> dict[str, Split]:
-    """CIFAR-10 and CIFAR-100."""
+def open_train_and_test(name: str, root: Path, download: bool) -> dict[str, Split]:
+    """CIFAR-10, CIFAR-100, and Fashion-MNIST with grey repeated to three channels."""
     from torchvision import datasets
 
-    kind = datasets.CIFAR10 if name == "cifar10" else datasets.CIFAR100
+    kinds = {"cifar10": datasets.CIFAR10, "cifar100": datasets.CIFAR100}
+    kind = kinds.get(name, datasets.FashionMNIST)
     splits = {}
     for split in ("train", "test"):
         found = kind(root, train=split == "train", download=download)
-        splits[split] = memory_split(split, found.data, found.targets, found.classes)
-    return splits
-
-
-def open_fashion_mnist(name: str, root: Path, download: bool) -> dict[str, Split]:
-    """Fashion-MNIST, grey repeated to three channels."""
-    from torchvision import datasets
-
-    splits = {}
-    for split in ("train", "test"):
-        found = datasets.FashionMNIST(root, train=split == "train", download=download)
         splits[split] = memory_split(split, found.data, found.targets, found.classes)
     return splits
 
@@ -111,10 +101,10 @@ def open_imagenet(name: str, root: Path, download: bool) -> dict[str, Split]:
 
 
 NAMED: dict[str, Callable[[str, Path, bool], dict[str, Split]]] = {
-    "cifar10": open_cifar,
-    "cifar100": open_cifar,
+    "cifar10": open_train_and_test,
+    "cifar100": open_train_and_test,
     "stl10": open_stl10,
-    "fashion-mnist": open_fashion_mnist,
+    "fashion-mnist": open_train_and_test,
     "imagenet": open_imagenet,
 }
 
@@ -135,9 +125,12 @@ def open_named(
     """
     try:
         if name == "imagenette":
-            return open_imagenette(root, download, memory_gib, check, on_unreadable)
+            folder = imagenette_folder(root, download)
+            return open_folder(
+                folder, memory_gib=memory_gib, check=check, on_unreadable=on_unreadable
+            )
         splits = NAMED[name](name, root, download)
-    # torchvision tells of missing or damaged archives, and of no network, in these ways
+    # how torchvision reports missing or damaged archives, and no network
     except (RuntimeError, OSError) as error:
         raise InputError(
             f"{name} could not be opened below {root} ({error}). {how_to_get(name, root)}, or use "
@@ -145,10 +138,8 @@ def open_named(
         ) from error
     if channels == 1:
         splits = {name: first_channel(split) for name, split in splits.items()}
-    sizes = {split.size: len(split) for split in splits.values() if split.size}
-    if sizes:
-        sizes = {size: sum(map(len, splits.values())) for size in sizes}
-    return Source(name, splits, sizes)
+    total = sum(map(len, splits.values()))
+    return Source(name, splits, {s.size: total for s in splits.values() if s.size})
 
 
 def first_channel(split: Split) -> Split:
@@ -167,13 +158,11 @@ def how_to_get(name: str, root: Path) -> str:
     )
 
 
-def open_imagenette(
-    root: Path, download: bool, memory_gib: float, check: Check, on_unreadable: OnUnreadable
-) -> Source:
+def imagenette_folder(root: Path, download: bool) -> Path:
     """Imagenette at 160 pixels: torchvision fetches the folder, opened as any other."""
     from torchvision import datasets
 
     folder = root / "imagenette2-160"
     if not folder.is_dir():
         datasets.Imagenette(root, size="160px", download=download)
-    return open_folder(folder, memory_gib=memory_gib, check=check, on_unreadable=on_unreadable)
+    return folder

@@ -1,4 +1,4 @@
-"""One door: a name or a path in, a source out."""
+"""Open a data set by name, by folder or from a Dataset."""
 
 import difflib
 from pathlib import Path
@@ -40,12 +40,7 @@ def open_source(
         unlabelled: of a folder, take all images without classes.
         channels: bands of every image. By default pictures are colour, and npy, 16-bit grey and
             TIFFs of bands are as they are; see `find_layout`.
-        val_fraction: see `open_folder`.
-        test_fraction: see `open_folder`.
-        split_seed: see `open_folder`.
-        memory_gib: keep images of one size decoded in memory up to this size.
-        check: what to look at beforehand otherwise: "none", "header" or "decode".
-        on_unreadable: "error", or "skip" to leave such files out and list them.
+        val_fraction: see `open_folder`, as for all that follow.
 
     >>> open_source("groceries-coarse").classes
     ('Apple', 'Melon', 'Orange', 'Pear', 'Satsumas')

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from eqco.data.pipelines import Pipeline
-from eqco.runtime.errors import InputError
+from eqco.runtime.seeds import counter_generator
 
-__all__ = ["Parameters", "counter_generator", "crop_boxes", "draw_parameters"]
+__all__ = ["Parameters", "crop_boxes", "draw_parameters"]
 
 ATTEMPTS = 10  # of torchvision's RandomResizedCrop, before it takes the centre
 ORDERS = torch.tensor(list(permutations(range(4))))  # of brightness, contrast, saturation, hue
@@ -45,19 +45,6 @@ class Parameters:
         return torch.cat([self.area, self.aspect, self.position], dim=1).numpy()
 
 
-def counter_generator(seed: int, stream: int, step: int, view: int = 0) -> np.random.Generator:
-    """A generator for one place of one stream of one seed.
-
-    Philox is a function of a key and a counter: two places never share a number, and any place can
-    be reached without the ones before.
-    """
-    if not 0 <= seed < 2**63:
-        raise InputError(f"seed={seed}; it must lie between 0 and 2**63 - 1.")
-    key = np.array([seed, stream], dtype=np.uint64)
-    counter = np.array([0, 0, view, step], dtype=np.uint64)  # the first two count the numbers
-    return np.random.Generator(np.random.Philox(key=key, counter=counter))
-
-
 def draw_parameters(
     pipeline: Pipeline, num_images: int, *, seed: int, step: int, view: int = 0
 ) -> Parameters:
@@ -78,10 +65,10 @@ def draw_parameters(
     spreads = (pipeline.brightness, pipeline.contrast, pipeline.saturation)
     ranges = [(max(0.0, 1 - spread), 1 + spread) for spread in spreads]
     ranges.append((-pipeline.hue, pipeline.hue))
-    factors = [between(rest[:, 4 + i], *bounds) for i, bounds in enumerate(ranges)]
+    factors = [rescale(rest[:, 4 + i], *bounds) for i, bounds in enumerate(ranges)]
     return Parameters(
-        area=between(area, *pipeline.crop_scale),
-        aspect=between(aspect, low, high).exp(),
+        area=rescale(area, *pipeline.crop_scale),
+        aspect=rescale(aspect, low, high).exp(),
         position=rest[:, 0:2],
         flipped=rest[:, 2] < pipeline.flip_probability,
         jittered=rest[:, 3] < pipeline.jitter_probability,
@@ -89,11 +76,11 @@ def draw_parameters(
         order=ORDERS[(rest[:, 8] * len(ORDERS)).long()],
         gray=rest[:, 9] < pipeline.grayscale_probability,
         blurred=rest[:, 10] < pipeline.blur_probability,
-        sigma=between(rest[:, 11], *pipeline.blur_sigma).float(),
+        sigma=rescale(rest[:, 11], *pipeline.blur_sigma).float(),
     )
 
 
-def between(uniform: Tensor, low: float, high: float) -> Tensor:
+def rescale(uniform: Tensor, low: float, high: float) -> Tensor:
     """Numbers of [0, 1) moved to [low, high)."""
     return low + (high - low) * uniform
 

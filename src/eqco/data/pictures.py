@@ -1,6 +1,7 @@
 """Pictures to look at before training: a contact sheet, and originals beside their views."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -8,16 +9,17 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
-from eqco.data.bands import from_array, shown
+from eqco.data.bands import from_array, to_picture
 from eqco.data.decoding import PICTURES, UnreadableImageError
 from eqco.data.folders import OnUnreadable
 from eqco.data.pipelines import Pipeline
 from eqco.data.sources import Split
 from eqco.data.steps import StepLoader
 from eqco.data.views import ViewSpec
+from eqco.runtime.atomic_files import atomic_write
 from eqco.runtime.errors import InputError
 
-__all__ = ["check_picture_name", "contact_sheet", "views_picture"]
+__all__ = ["check_picture_name", "contact_sheet", "save_picture", "views_picture"]
 
 GAP = 4
 TEXT = 18  # height of a line
@@ -31,6 +33,12 @@ def check_picture_name(path: Path) -> None:
         raise InputError(f"{str(path)!r} does not end as a picture does; call it {path.stem}.png.")
 
 
+def save_picture(picture: Image.Image, path: Path) -> None:
+    """Write a picture whole or not at all, in the format that its name says."""
+    with atomic_write(path) as partial:
+        picture.save(partial, format=Image.registered_extensions()[path.suffix.lower()])
+
+
 def contact_sheet(split: Split, columns: int = 10, tile: int = 64) -> Image.Image:
     """The first images of each class, a row per class; of an unlabelled split, the first images.
 
@@ -38,12 +46,12 @@ def contact_sheet(split: Split, columns: int = 10, tile: int = 64) -> Image.Imag
     """
     rows: list[tuple[str, list[Image.Image]]] = []
     if split.labels is None:
-        images = readable(split, range(len(split)), columns * 10)
+        images = first_readable(split, range(len(split)), columns * 10)
         rows = [("", images[i : i + columns]) for i in range(0, len(images), columns)]
     else:
         for label, name in list(enumerate(split.classes))[:MAX_ROWS]:
             members = (split.labels == label).nonzero()[:, 0].tolist()
-            rows.append((f"{name} ({len(members)})", readable(split, members, columns)))
+            rows.append((f"{name} ({len(members)})", first_readable(split, members, columns)))
     title = f"{split.name}: {len(split)} images"
     if len(split.classes) > MAX_ROWS:
         title += f", {MAX_ROWS} of {len(split.classes)} classes"
@@ -78,29 +86,28 @@ def views_picture(
     rows = []
     for row, number in enumerate(batch.index.tolist()):
         pictures = [as_picture(view[row], pipeline) for view in batch.views]
-        rows.append(("", [shown(split.images.read(number)), *pictures]))
+        rows.append(("", [to_picture(split.images.read(number)), *pictures]))
     tile = max(64, min(size, 128))
     return grid(title, rows, tile, after_first=3 * GAP)
 
 
-def readable(split: Split, numbers: Sequence[int], count: int) -> list[Image.Image]:
+def first_readable(split: Split, numbers: Sequence[int], count: int) -> list[Image.Image]:
     """The first `count` of these images that can be read."""
     images: list[Image.Image] = []
     for number in numbers:
+        # what cannot be read is listed elsewhere; a sheet shows what there is
+        with suppress(UnreadableImageError):
+            images.append(to_picture(split.images.read(number)))
         if len(images) == count:
             break
-        try:
-            images.append(shown(split.images.read(number)))
-        except UnreadableImageError:  # listed elsewhere; a sheet shows what there is
-            continue
     return images
 
 
 def as_picture(view: Tensor, pipeline: Pipeline) -> Image.Image:
-    """A view, (C, H, W), with its normalisation undone; of many bands, see `shown`."""
+    """A view, (C, H, W), with its normalisation undone; of many bands, see `to_picture`."""
     mean, std = (torch.tensor(each)[:, None, None] for each in pipeline.normalisation(len(view)))
     pixels = (view.float().cpu() * std + mean).clamp(0, 1).mul(255).round()
-    return shown(from_array(pixels.permute(1, 2, 0).numpy().astype(np.uint8)))
+    return to_picture(from_array(pixels.permute(1, 2, 0).numpy().astype(np.uint8)))
 
 
 def grid(
@@ -122,11 +129,8 @@ def grid(
         left = GAP
         for column, image in enumerate(images):
             fitted = fit(image, tile)
-            corner = (
-                left + (tile - fitted.width) // 2,
-                top + captions + (tile - fitted.height) // 2,
-            )
-            sheet.paste(fitted, corner)
+            inset = (tile - fitted.width) // 2, (tile - fitted.height) // 2
+            sheet.paste(fitted, (left + inset[0], top + captions + inset[1]))
             left += tile + (GAP if column else after_first)
         top += tile + GAP + captions
     return sheet
@@ -135,6 +139,6 @@ def grid(
 def fit(image: Image.Image, tile: int) -> Image.Image:
     """Inside a tile; small images are enlarged with their pixels left visible."""
     scale = tile / max(image.size)
-    size = tuple(max(1, round(side * scale)) for side in image.size)
+    width, height = (max(1, round(side * scale)) for side in image.size)
     kind = Image.Resampling.NEAREST if scale > 1 else Image.Resampling.LANCZOS
-    return image.resize((size[0], size[1]), kind)
+    return image.resize((width, height), kind)

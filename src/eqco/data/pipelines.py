@@ -1,6 +1,6 @@
 """Augmentation pipelines as values: what the published methods draw, for any image size."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from eqco.runtime.errors import InputError
 
@@ -95,8 +95,7 @@ def require_between(name: str, value: float, low: float, high: float) -> None:
 
 def require_range(name: str, value: tuple[float, float], upper: float = float("inf")) -> None:
     """Refuse a range that is empty, reversed or not positive."""
-    low, high = value
-    if not 0 < low <= high <= upper:
+    if not 0 < value[0] <= value[1] <= upper:
         raise InputError(f"{name}={value}; it must be two numbers, 0 < low <= high <= {upper}.")
 
 
@@ -112,27 +111,13 @@ MOCO_V2 = Pipeline(
     blur_probability=0.5,
 )
 # MoCo v1, which took it from instance discrimination: greyscale comes before the jitter.
-MOCO_V1 = Pipeline(
-    crop_scale=(0.2, 1.0),
-    jitter_probability=1.0,
-    brightness=0.4,
-    contrast=0.4,
-    saturation=0.4,
-    hue=0.4,
-    grayscale_probability=0.2,
-    grayscale_first=True,
+MOCO_V1 = replace(
+    MOCO_V2, jitter_probability=1.0, hue=0.4, grayscale_first=True, blur_probability=0.0
 )
 # Paper: SimCLR's own code feeds pixels in [0, 1]; the paper's authors normalise as for MoCo, and
 # so do we. A normalisation is a fixed affine map in front of the first layer.
-SIMCLR = Pipeline(
-    crop_scale=(0.08, 1.0),
-    jitter_probability=0.8,
-    brightness=0.8,
-    contrast=0.8,
-    saturation=0.8,
-    hue=0.2,
-    grayscale_probability=0.2,
-    blur_probability=0.5,
+SIMCLR = replace(
+    MOCO_V2, crop_scale=(0.08, 1.0), brightness=0.8, contrast=0.8, saturation=0.8, hue=0.2
 )
 # Training of a linear classifier on frozen features.
 LINEAR = Pipeline(crop_scale=(0.08, 1.0))

@@ -52,16 +52,9 @@ def apply_weights(images: Tensor, vertical: Tensor, horizontal: Tensor) -> Tenso
 
 
 def resized_crop(images: Tensor, boxes: Tensor, size: int, flipped: Tensor | None = None) -> Tensor:
-    """Each image's own crop, resized to a square, flipped where asked.
+    """Each image's own crop, resized to a square, mirrored left to right where `flipped` says.
 
-    Args:
-        images: float, (N, C, H, W).
-        boxes: top, left, height, width, (N, 4).
-        size: side of the result.
-        flipped: which to mirror left to right, (N,) bool; None for none.
-
-    Returns:
-        (N, C, size, size).
+    Float images (N, C, H, W) and boxes (N, 4) of top, left, height, width give (N, C, size, size).
     """
     top, left, height, width = boxes.to(images.device).unbind(1)
     if flipped is not None:
@@ -81,13 +74,7 @@ def resized_crop_in_turn(images: Tensor, boxes: Tensor, size: int) -> Tensor:
     What torchvision does to a tensor, rounding included where it is uint8. The matrix products of
     `resized_crop` grow with the cube of the size, this with its square.
 
-    Args:
-        images: uint8 or float32, (N, C, H, W), on the CPU.
-        boxes: top, left, height, width, (N, 4).
-        size: side of the result.
-
-    Returns:
-        (N, C, size, size), of the images' type.
+    Images (N, C, H, W), uint8 or float32 on the CPU, become (N, C, size, size) of the same type.
     """
     crops = torch.empty((*images.shape[:2], size, size), dtype=images.dtype)
     for crop, image, (top, left, height, width) in zip(
@@ -117,21 +104,13 @@ def resized_sides(height: int, width: int, size: int) -> tuple[int, int]:
 def centre_crop(images: Tensor, size: int) -> Tensor:
     """The evaluation view: shorter side resized (see `resized_sides`), centre square cut out.
 
-    Args:
-        images: float, (N, C, H, W).
-        size: side of the result.
-
-    Returns:
-        (N, C, size, size).
+    Float images (N, C, H, W) become (N, C, size, size).
     """
     height, width = images.shape[2:]
     weights = []
     for source, resized in zip((height, width), resized_sides(height, width, size), strict=True):
-        whole = (
-            torch.tensor([0], device=images.device),
-            torch.tensor([source], device=images.device),
-        )
+        start, length = torch.tensor([[0], [source]], device=images.device)
         first = round((resized - size) / 2)
-        weights.append(resize_weights(*whole, source, resized)[:, first : first + size])
+        weights.append(resize_weights(start, length, source, resized)[:, first : first + size])
     vertical, horizontal = weights
     return vertical @ (images @ horizontal.transpose(1, 2))

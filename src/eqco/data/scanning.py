@@ -1,4 +1,4 @@
-"""A parallel look at many files: sizes, what cannot be read, and pixels if memory allows."""
+"""Scan many files in parallel: sizes, what cannot be read, and pixels if memory allows."""
 
 import os
 import sys
@@ -18,7 +18,7 @@ from eqco.data.images import FileImages, Images
 __all__ = ["Check", "Scan", "scan"]
 
 Check = Literal["none", "header", "decode"]
-Look = tuple[int, int] | UnreadableImageError  # height and width, or what is wrong
+Found = tuple[int, int] | UnreadableImageError  # height and width, or what is wrong
 CHUNK = 256  # files per message between processes
 FEW = 4 * CHUNK  # not worth the start of processes
 
@@ -39,9 +39,9 @@ def scan(
     check: Check = "header",
     memory_gib: float = 2.0,
     workers: int | None = None,
-    title: str = "looking at images",
+    title: str = "reading images",
 ) -> Scan:
-    """Look at every image once, in parallel.
+    """Scan every image once, in parallel.
 
     Decodes all if they are to be kept in memory: when all have one size and take at most
     `memory_gib` together. Otherwise reads what `check` says: nothing, the headers (fast; misses
@@ -51,16 +51,22 @@ def scan(
     if not fits and check == "none":
         return Scan(tuple(range(len(images))), (), {}, None)
     decoding = fits or check == "decode" or not isinstance(images, FileImages)
-    looks: list[Look] = []
+    loader = DataLoader(
+        ScanChunks(images, decoding, fits),
+        batch_size=None,
+        num_workers=(available_cores() if workers is None else workers) if len(images) > FEW else 0,
+        collate_fn=identity,
+    )
+    found: list[Found] = []
     kept: list[Tensor] | None = [] if fits else None
-    for part, pixels in look_at_all(images, decoding, fits, workers, title):
-        looks += part
+    for part, pixels in progress(loader, title, total=len(loader)):
+        found += part
         kept = None if kept is None or pixels is None else [*kept, pixels]
-    sizes = Counter(look for look in looks if not isinstance(look, UnreadableImageError))
+    sizes = Counter(each for each in found if not isinstance(each, UnreadableImageError))
     together = kept is not None and len(sizes) == 1
     return Scan(
-        readable=tuple(i for i, look in enumerate(looks) if isinstance(look, tuple)),
-        unreadable=tuple(look for look in looks if isinstance(look, UnreadableImageError)),
+        readable=tuple(i for i, each in enumerate(found) if isinstance(each, tuple)),
+        unreadable=tuple(each for each in found if isinstance(each, UnreadableImageError)),
         sizes=dict(sizes),
         pixels=torch.cat(kept).permute(0, 3, 1, 2).contiguous() if together and kept else None,
     )
@@ -77,23 +83,8 @@ def first_size(images: Images) -> int:
     return 0
 
 
-def look_at_all(
-    images: Images, decoding: bool, keep: bool, workers: int | None, title: str
-) -> Iterable[tuple[list[Look], Tensor | None]]:
-    """What was found in each chunk of images, in order; with pixels if all have one size."""
-    if workers is None:
-        workers = available_cores()
-    loader = DataLoader(
-        Looks(images, decoding, keep),
-        batch_size=None,
-        num_workers=workers if len(images) > FEW else 0,
-        collate_fn=unchanged,
-    )
-    return progress(loader, title, total=len(loader))
-
-
-class Looks(Dataset):
-    """Item i is what was found in the i-th chunk of images; runs in worker processes."""
+class ScanChunks(Dataset):
+    """Item i is what was found in the i-th chunk of images, with pixels if all have one size."""
 
     def __init__(self, images: Images, decoding: bool, keep: bool):
         self.images = images
@@ -103,25 +94,25 @@ class Looks(Dataset):
     def __len__(self) -> int:
         return -(-len(self.images) // CHUNK)
 
-    def __getitem__(self, chunk: int) -> tuple[list[Look], Tensor | None]:
-        looks: list[Look] = []
+    def __getitem__(self, chunk: int) -> tuple[list[Found], Tensor | None]:
+        found: list[Found] = []
         arrays: list[np.ndarray] = []
         for number in range(chunk * CHUNK, min((chunk + 1) * CHUNK, len(self.images))):
             try:
                 if self.decoding:
                     image = self.images.read(number)
-                    looks.append((image.height, image.width))
+                    found.append((image.height, image.width))
                     if self.keep:
                         arrays.append(np.asarray(image))
                 else:
-                    looks.append(image_size(self.images.name(number), self.images.layout))
+                    found.append(image_size(self.images.name(number), self.images.layout))
             except UnreadableImageError as error:
-                looks.append(error)
+                found.append(error)
         alike = len({array.shape for array in arrays}) == 1
-        return looks, torch.from_numpy(np.stack(arrays)) if alike else None
+        return found, torch.from_numpy(np.stack(arrays)) if alike else None
 
 
-def unchanged(item: Any) -> Any:
+def identity(item: Any) -> Any:
     """Not collated."""
     return item
 

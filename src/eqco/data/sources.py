@@ -1,6 +1,6 @@
 """A data set as the trainer sees it: named splits of images, with labels or without."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,11 +10,19 @@ from torch import Tensor
 
 from eqco.data.decoding import UnreadableImageError
 from eqco.data.images import DatasetImages, Images, MemoryImages
-from eqco.data.parameters import STREAM_SPLIT, counter_generator
+from eqco.data.parameters import STREAM_SPLIT
 from eqco.data.scanning import Check, scan
 from eqco.runtime.errors import InputError
+from eqco.runtime.seeds import counter_generator
 
-__all__ = ["Source", "Split", "divide", "source_from_dataset", "write_unreadable"]
+__all__ = [
+    "Source",
+    "Split",
+    "divide",
+    "evaluation_split",
+    "source_from_dataset",
+    "write_unreadable",
+]
 
 
 @dataclass(frozen=True)
@@ -86,6 +94,15 @@ class Source:
     def classes(self) -> tuple[str, ...]:
         """Names of the classes, empty if nothing is labelled."""
         return next((split.classes for split in self.splits.values() if split.classes), ())
+
+
+def evaluation_split(splits: Container[str]) -> str | None:
+    """The split that is tested on where none is named: test, or val where test has no labels.
+
+    >>> evaluation_split(["train", "val"]), evaluation_split(["train"])
+    ('val', None)
+    """
+    return next((name for name in ("test", "val") if name in splits), None)
 
 
 def divide(

@@ -10,14 +10,7 @@ from torch import Tensor
 
 from eqco.runtime.errors import InputError
 
-__all__ = [
-    "AnnotatedImages",
-    "Objects",
-    "UncheckedBox",
-    "UncheckedImage",
-    "check_annotations",
-    "list_faults",
-]
+__all__ = ["AnnotatedImages", "Objects", "check_annotations"]
 
 OnBadBoxes = Literal["error", "skip"]
 
@@ -30,14 +23,10 @@ NAMED = 5  # faults that a refusal names; the others are counted
 class Objects(NamedTuple):
     """What is in one image."""
 
-    boxes: Tensor
-    """Left, top, right, bottom in pixels, (n, 4)."""
-    labels: Tensor
-    """1 for the first class, (n,)."""
-    areas: Tensor
-    """Pixels of the object, by which COCO calls it small, medium or large, (n,)."""
-    crowd: Tensor
-    """Whether it is neither trained on nor counted, (n,) bool."""
+    boxes: Tensor  # left, top, right, bottom in pixels, (n, 4)
+    labels: Tensor  # 1 for the first class, (n,)
+    areas: Tensor  # pixels of the object, by which COCO calls it small, medium or large, (n,)
+    crowd: Tensor  # whether it is neither trained on nor counted, (n,) bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,13 +36,10 @@ class AnnotatedImages:
     name: str
     classes: tuple[str, ...]
     files: tuple[Path, ...]
-    sizes: tuple[tuple[int, int], ...]
-    """Height and width of each, as its annotation says."""
+    sizes: tuple[tuple[int, int], ...]  # height and width of each, as its annotation says
     table: Objects
-    first: tuple[int, ...]
-    """Where the objects of each image begin in the table; the last entry is its length."""
-    left_out: int = 0
-    """Boxes with a fault that were left out on request."""
+    first: tuple[int, ...]  # where each image's objects begin in the table, and its length
+    left_out: int = 0  # boxes with a fault that were left out on request
 
     def __len__(self) -> int:
         return len(self.files)
@@ -67,8 +53,7 @@ class AnnotatedImages:
 class UncheckedBox(NamedTuple):
     """One box as a file has it."""
 
-    name: str
-    """What a refusal calls it."""
+    name: str  # what an error calls it
     corners: tuple[float, float, float, float]
     label: int
     area: float
@@ -91,14 +76,10 @@ def check_annotations(
     *,
     on_bad_boxes: OnBadBoxes = "error",
 ) -> AnnotatedImages:
-    """Checked images and boxes as one value.
+    """Checked images and boxes as one value; `name` is the file or folder they come from.
 
-    Args:
-        name: the file or folder they come from.
-        classes: names; label 1 is the first.
-        images: in the order in which they are numbered from 0. One without boxes is as good as any.
-        on_bad_boxes: refuse them all if a box is empty, inverted or outside its image, or leave
-            such boxes out.
+    Label 1 is the first of `classes`; images are numbered from 0, and may have no boxes. Boxes that
+    are empty, inverted or outside their image are refused, or left out on request.
     """
     if not images:
         raise InputError(f"{name} has no images.")
@@ -150,11 +131,7 @@ def check_annotations(
 
 
 def clip(corners: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Boxes cut to their images, and which of them are empty and which outside.
-
-    Args:
-        corners: left, top, right, bottom, (n, 4).
-        sizes: width and height of the image of each, (n, 2).
+    """Boxes (n, 4) cut to their images of width and height (n, 2), and which are empty, outside.
 
     >>> boxes = torch.tensor([[0.0, 0, 10, 6], [3, 0, 3, 5], [0, 0, 12, 5]])
     >>> [found.tolist() for found in clip(boxes, torch.tensor([[10.0, 5]] * 3))[1:]]

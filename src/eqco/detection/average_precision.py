@@ -20,22 +20,17 @@ METRICS = ("AP", "AP50", "AP75", "APs", "APm", "APl")
 class Detections(NamedTuple):
     """What a detector found in one image."""
 
-    boxes: Tensor
-    """Left, top, right, bottom in pixels of the image as it is on disk, (n, 4)."""
-    labels: Tensor
-    """1 for the first class, (n,)."""
-    scores: Tensor
-    """Higher is surer, (n,)."""
+    boxes: Tensor  # left, top, right, bottom in pixels of the image on disk, (n, 4)
+    labels: Tensor  # 1 for the first class, (n,)
+    scores: Tensor  # higher is surer, (n,)
 
 
 @dataclass(frozen=True)
 class Scores:
     """Between 0 and 1; a number that nothing was there to measure by is left out."""
 
-    overall: dict[str, float]
-    """AP, AP50, AP75, APs, APm, APl."""
-    classes: dict[str, dict[str, float]]
-    """AP and AP50 of each class."""
+    overall: dict[str, float]  # those of METRICS
+    classes: dict[str, dict[str, float]]  # AP and AP50 of each class
 
 
 def require_pycocotools() -> None:
@@ -54,7 +49,6 @@ def average_precision(found: Sequence[Detections], images: AnnotatedImages) -> S
     require_pycocotools()
     from pycocotools.cocoeval import COCOeval
 
-    assert len(found) == len(images)
     with contextlib.redirect_stdout(io.StringIO()):  # pycocotools talks while it works
         truth = as_coco(images, [images.objects(number) for number in range(len(images))])
         evaluation = COCOeval(truth, as_coco(images, found), "bbox")

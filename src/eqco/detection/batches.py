@@ -24,12 +24,8 @@ Batch = list[tuple[Tensor, dict[str, Tensor]]]
 class TrainingBatches:
     """Batches in an order, and with flips, that are functions of (seed, step).
 
-    Args:
-        images: to train on.
-        num_images: of one step, over all processes; those left over at the end of an epoch wait for
-            another.
-        seed: of order and flips.
-        workers: processes that read images ahead; 0: none.
+    A step has `num_images` over all processes; those left over at the end of an epoch wait for
+    another.
     """
 
     def __init__(

@@ -35,10 +35,8 @@ class FineTuning:
     """A detector, and what trains it."""
 
     settings: DetectionSettings
-    detector: nn.Module
-    """Images and targets -> losses by name."""
-    distributed: nn.Module
-    """The same; over several processes it averages gradients."""
+    detector: nn.Module  # images and targets -> losses by name
+    distributed: nn.Module  # the same; over several processes it averages gradients
     batches: TrainingBatches
     optimiser: torch.optim.Optimizer
 
@@ -104,16 +102,8 @@ def fine_tune(
 
     Everything drawn is a function of (seed, step): stopped and resumed, the weights end the same.
     Several processes run this together: all take the same branches, and the first one writes.
-
-    Args:
-        parts: what to train.
-        run: where checkpoints and metrics go.
-        recipe: written into each checkpoint; resuming with another is refused.
-        state: a checkpoint's content.
-        show: gets a report at every line of metrics.
-
-    Returns:
-        The signal that stopped it, or None when training is complete.
+    `recipe` goes into each checkpoint, and `show` gets a report at every line of metrics. Returns
+    the signal that stopped it, or None when training is complete.
     """
     detector, optimiser, total = parts.detector, parts.optimiser, parts.total_steps
     step, loss = 0, torch.zeros(())

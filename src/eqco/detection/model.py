@@ -24,12 +24,7 @@ HEAD_FEATURES = 1024
 
 
 class ResNetPyramid(nn.Module):
-    """A ResNet's four maps, and the pyramid on top of them: what the detector looks at.
-
-    Args:
-        body: the pre-trained network; all of it is trained.
-        channels: of every map of the pyramid.
-    """
+    """A ResNet's four maps, all trained, and a pyramid on top of them with `channels` in each."""
 
     def __init__(self, body: ResNet, channels: int) -> None:
         super().__init__()

@@ -22,12 +22,8 @@ def set_precise_statistics(
     The running averages of training lag behind weights that still move. Here the weights stand
     still: batches go through the network in training mode, and the statistics become the exact mean
     and (unbiased) variance over all values of all batches and processes, larger batches counting
-    for more. Nothing else of the network changes, its mode included.
-
-    Args:
-        network: with batch norms.
-        batches: what to put through it; at least one.
-        forward: puts a batch through the network.
+    for more. Nothing else of the network changes, its mode included. `forward` puts one of the
+    `batches` through the network.
     """
     layers = [layer for layer in network.modules() if isinstance(layer, _BatchNorm)]
     tracking = [Moments(layer) for layer in layers if layer.running_mean is not None]

@@ -12,16 +12,7 @@ from eqco.runtime.errors import InputError
 from eqco.theory import scaled_learning_rate
 from eqco.training.schedules import learning_rate_factor
 
-__all__ = [
-    "DESK",
-    "DETECTION_PROFILES",
-    "DetectionSettings",
-    "detection_from_dict",
-    "detection_profile",
-    "detection_to_dict",
-    "rate_at",
-    "with_epochs",
-]
+__all__ = ["DESK", "DetectionSettings", "detection_profile", "rate_at", "with_epochs"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,17 +21,9 @@ def write_squares(
     objects: int = 3,
     seed: int = 0,
 ) -> Path:
-    """Write a data set in COCO's form; the same bytes for the same arguments.
+    """Write a data set in COCO's form; the same bytes for the same arguments. Returns the folder.
 
-    Args:
-        folder: made if it is not there.
-        images: split -> how many.
-        side: pixels along each side of an image.
-        objects: at most so many in an image; some images have none.
-        seed: of everything drawn.
-
-    Returns:
-        The folder.
+    `images` says how many there are of each split; each has at most `objects`, some have none.
     """
     rng = np.random.default_rng(seed)
     for split, count in images.items():

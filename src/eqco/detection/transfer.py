@@ -12,6 +12,7 @@ import torch
 from eqco.assembly.parts import check_device
 from eqco.assembly.runs import held
 from eqco.assembly.weights import Weights, open_weights
+from eqco.data.sources import evaluation_split
 from eqco.detection.annotations import AnnotatedImages
 from eqco.detection.average_precision import (
     Detections,
@@ -26,7 +27,7 @@ from eqco.detection.fine_tuning import (
     fine_tune,
     with_precise_statistics,
 )
-from eqco.detection.folders import open_annotated, split_to_test
+from eqco.detection.folders import open_annotated, splits_of
 from eqco.detection.settings import DetectionSettings, detection_from_dict, detection_to_dict
 from eqco.encoders import Architecture, ResNet
 from eqco.runtime import processes
@@ -43,8 +44,7 @@ __all__ = ["Transfer", "resume_transfer", "transfer_detection"]
 class Transfer:
     """How a fine-tuning ended."""
 
-    stopped_by: str | None = None
-    """The signal that asked to stop, or None when it is complete."""
+    stopped_by: str | None = None  # the signal, or None when it is complete
     scores: Scores | None = None
     found: tuple[Detections, ...] = ()
     tested: AnnotatedImages | None = None
@@ -75,8 +75,7 @@ def transfer_detection(
         settings: how to train.
         out: the run directory, which must not hold a run.
         backbone: of the weights `random`.
-        train_split: to train on.
-        test_split: to test on; None: test, or val where there is none.
+        test_split: None: test, or val where there is none.
         device: where to train; under torchrun `cuda` is each process's own.
         workers: processes that read images ahead.
         timeout: seconds that a process waits for the others before it names the missing ones.
@@ -94,8 +93,13 @@ def transfer_detection(
             f"{weights.name} is {kind}; a detector is built on resnet18, resnet34 or resnet50. "
             f"Train with --encoder.backbone resnet18 to be able to use the encoder here."
         )
+    if weights.in_channels != 3:
+        raise InputError(
+            f"{weights.name} takes images with in_channels={weights.in_channels}; a detector reads "
+            f"annotated images as RGB, 3 channels. Give weights that were trained on colour images."
+        )
     folder = Path(data)
-    splits = (train_split, test_split or split_to_test(folder))
+    splits = (train_split, test_split or evaluation_split(splits_of(folder)) or "test")
     train, test = (open_annotated(folder, s, on_bad_boxes=settings.on_bad_boxes) for s in splits)
     if train.classes != test.classes:
         raise InputError(
@@ -109,7 +113,7 @@ def transfer_detection(
         "classes": list(train.classes),
     }
     run = RunDirectory(Path(out))
-    with processes.joined(device, timeout=timeout) as own, held(run):
+    with processes.process_group(device, timeout=timeout) as own, held(run):
         # the detector trains its backbone; the given weights stay as they are
         parts = build(settings, copy.deepcopy(weights.backbone), train, own, workers)
         if processes.is_writer():
@@ -141,10 +145,7 @@ def resume_transfer(
 ) -> Transfer:
     """Resume a fine-tuning from its last checkpoint; the end is the same as without the stop.
 
-    Args:
-        path: the run directory.
-        data: the folder; None: where it was.
-        device: as for `transfer_detection`, and so are the others.
+    `data` says where the folder is if it was moved.
     """
     require_pycocotools()
     check_device(device)
@@ -172,7 +173,7 @@ def resume_transfer(
             f"{expected[1]}; {folder} has {len(train)} and {len(test)}, or other classes. Resume "
             f"it on the same images."
         )
-    with processes.joined(device, timeout=timeout) as own, held(run):
+    with processes.process_group(device, timeout=timeout) as own, held(run):
         state = run.load(recipe)
         if processes.is_writer():
             run.write_job(processes.job())

@@ -1,8 +1,15 @@
 """Networks that turn images into embeddings: backbones, heads, momentum, batch norm."""
 
 from eqco.encoders.architecture import Architecture, architecture_of, in_channels_of
-from eqco.encoders.batch_norm import SplitBatchNorm1d, SplitBatchNorm2d, split_batch_norm
-from eqco.encoders.encoder import RESNETS, TIMM, Encoder, backbone_named, feature_dim_of
+from eqco.encoders.batch_norm import split_batch_norm
+from eqco.encoders.encoder import (
+    RESNETS,
+    TIMM,
+    Encoder,
+    backbone_named,
+    feature_dim_of,
+    timm_encoder,
+)
 from eqco.encoders.foreign import fill, state_dict_in, unwrap
 from eqco.encoders.heads import linear_head, mlp_head, normalised_head
 from eqco.encoders.light import LightEncoder
@@ -15,7 +22,6 @@ from eqco.encoders.sync_batch_norm import (
     average_running_statistics,
     sync_batch_norm,
 )
-from eqco.encoders.timm_bridge import timm_encoder
 
 __all__ = [
     "RESNETS",
@@ -25,8 +31,6 @@ __all__ = [
     "LightEncoder",
     "Pixels",
     "ResNet",
-    "SplitBatchNorm1d",
-    "SplitBatchNorm2d",
     "Stem",
     "SyncBatchNorm1d",
     "SyncBatchNorm2d",

@@ -1,4 +1,4 @@
-"""Which network a state dict belongs to, told from the names and shapes in it."""
+"""Which network a state dict belongs to, by the names and shapes in it."""
 
 import re
 from collections.abc import Mapping
@@ -43,7 +43,7 @@ class Architecture:
 
 
 def architecture_of(weights: Mapping[str, Tensor]) -> Architecture | None:
-    """The network that these weights fill, or None where names and shapes do not tell.
+    """The network that these weights fill, or None where names and shapes do not decide.
 
     Args:
         weights: a state dict without prefixes; a classifier in it does no harm.

@@ -8,10 +8,9 @@ from torch import Tensor, nn
 
 from eqco.encoders.light import LightEncoder
 from eqco.encoders.resnet import Stem, resnet
-from eqco.encoders.timm_bridge import timm_encoder
-from eqco.runtime.errors import InputError
+from eqco.runtime.errors import InputError, MissingExtraError
 
-__all__ = ["RESNETS", "TIMM", "Encoder", "backbone_named", "feature_dim_of"]
+__all__ = ["RESNETS", "TIMM", "Encoder", "backbone_named", "feature_dim_of", "timm_encoder"]
 
 RESNETS = {"resnet18": 18, "resnet34": 34, "resnet50": 50}
 TIMM = "timm:"
@@ -87,6 +86,26 @@ def backbone_named(
     if name == "light":
         return LightEncoder(in_channels)
     return timm_encoder(name.removeprefix(TIMM), in_channels=in_channels)
+
+
+def timm_encoder(name: str, *, in_channels: int = 3) -> nn.Module:
+    """A network of timm with fresh weights and without classifier: images -> (N, feature_dim).
+
+    It is timm's own module, `name` one of `timm.list_models()`. Some networks accept one image size
+    only, mostly 224, and a few three bands alone.
+    """
+    try:
+        import timm
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("timm", "timm") from error
+    if not timm.is_model(name):
+        near = difflib.get_close_matches(name, timm.list_models(), n=3)
+        hint = f"Nearest: {', '.join(near)}." if near else "timm.list_models() has all names."
+        raise InputError(f"timm has no model named {name!r}. {hint}")
+    model = timm.create_model(name, pretrained=False, num_classes=0, in_chans=in_channels)
+    # head_hidden_size is what leaves the network; num_features, what enters its head
+    model.feature_dim = model.head_hidden_size
+    return model
 
 
 def feature_dim_of(backbone: nn.Module) -> int:

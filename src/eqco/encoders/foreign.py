@@ -32,7 +32,7 @@ HEADS = (
 )
 # encoders that follow another one; the leader is what is evaluated
 FOLLOWERS = ("encoder_k", "key_encoder", "momentum", "target", "teacher", "_ema", "ema_")
-SHOWN = 4  # names of a list that an error tells
+SHOWN = 4  # names of a list in an error
 
 
 @dataclass(frozen=True)
@@ -62,10 +62,7 @@ def state_dict_in(content: Any, file: str) -> dict[str, Tensor]:
 def unwrap(state: Mapping[str, Tensor], file: str, backbone: nn.Module | None = None) -> Unwrapped:
     """The part of a state dict that is the backbone, under the backbone's own names.
 
-    Args:
-        state: names and tensors, as they were saved.
-        file: what an error calls it.
-        backbone: the network that is looked for, if it is known.
+    `file` is what an error calls it; `backbone` the network to look for, if it is known.
     """
     own = list(backbone.state_dict()) if backbone is not None else []
     anchors = [*sorted(own, key=lambda name: -name.count("."))[:1], *ANCHORS]
@@ -90,12 +87,12 @@ def leading_prefix(
     prefixes: list[str], own: Sequence[str], names: Container[str], file: str
 ) -> str | None:
     """The one prefix that has most of the backbone's names and follows no other; None of none."""
-    held = {prefix: sum(prefix + name in names for name in own) for prefix in prefixes}
-    best = [prefix for prefix in prefixes if held[prefix] == max(held.values())]
+    matches = {prefix: sum(prefix + name in names for name in own) for prefix in prefixes}
+    best = [prefix for prefix in prefixes if matches[prefix] == max(matches.values())]
     best = [p for p in best if not any(word in p for word in FOLLOWERS)] or best
     if len(best) > 1:
         raise InputError(
-            f"{file} holds {len(best)} networks ({', '.join(best)}) and does not tell which one "
+            f"{file} holds {len(best)} networks ({', '.join(best)}) and does not say which one "
             f"is meant. Save the one you want in a file of its own."
         )
     return best[0] if best else None
@@ -104,26 +101,21 @@ def leading_prefix(
 def fill(
     backbone: nn.Module, weights: Mapping[str, Tensor], *, file: str, called: str, remedy: str
 ) -> list[str]:
-    """Load the weights into the backbone, all of them and nothing else; heads are left out.
+    """Load weights under the backbone's own names into it, all of them and nothing else.
 
-    Args:
-        backbone: gets the weights.
-        weights: under the backbone's own names.
-        file: what an error calls the weights.
-        called: what an error calls the backbone.
-        remedy: what an error says would work.
-
-    Returns:
-        The names that belong to a head.
+    Heads are left out, and their names returned. An error calls the weights `file` and the backbone
+    `called`, and advises `remedy`.
     """
     own = backbone.state_dict()
     heads = [name for name in weights if name not in own and name.startswith(HEADS)]
     # files of early versions of torch have no counters, and torch fills these in itself
     needed = [name for name in own if not name.endswith("num_batches_tracked")]
     complaints = [
-        listed("missing", [name for name in needed if name not in weights]),
-        listed("unexpected", [name for name in weights if name not in own and name not in heads]),
-        listed(
+        name_list("missing", [name for name in needed if name not in weights]),
+        name_list(
+            "unexpected", [name for name in weights if name not in own and name not in heads]
+        ),
+        name_list(
             "of another shape",
             [
                 f"{name} {tuple(weights[name].shape)} instead of {tuple(own[name].shape)}"
@@ -140,10 +132,10 @@ def fill(
     return heads
 
 
-def listed(what: str, names: Sequence[str]) -> str:
+def name_list(what: str, names: Sequence[str]) -> str:
     """How many there are and the first of them; empty for none.
 
-    >>> listed("missing", ["a", "b", "c", "d", "e", "f"])
+    >>> name_list("missing", ["a", "b", "c", "d", "e", "f"])
     '6 missing (a, b, c, d and 2 more)'
     """
     if not names:

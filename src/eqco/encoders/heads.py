@@ -21,13 +21,7 @@ def linear_head(in_dim: int, out_dim: int = 128) -> nn.Linear:
 
 
 def mlp_head(in_dim: int, out_dim: int = 128, hidden_dim: int | None = None) -> nn.Sequential:
-    """MoCo v2's head: linear, ReLU, linear; with biases, without batch norm.
-
-    Args:
-        in_dim: size of the backbone's features.
-        out_dim: size of the embedding.
-        hidden_dim: size of the hidden layer; None: in_dim, as in MoCo v2.
-    """
+    """MoCo v2's head: linear, ReLU, linear; with biases, without batch norm; hidden as in_dim."""
     hidden = in_dim if hidden_dim is None else hidden_dim
     _check_sizes(in_dim=in_dim, out_dim=out_dim, hidden_dim=hidden)
     return nn.Sequential(nn.Linear(in_dim, hidden), nn.ReLU(), nn.Linear(hidden, out_dim))
@@ -36,13 +30,7 @@ def mlp_head(in_dim: int, out_dim: int = 128, hidden_dim: int | None = None) -> 
 def normalised_head(
     in_dim: int, out_dim: int = 128, hidden_dim: int | None = None
 ) -> nn.Sequential:
-    """SiMo's and SimCLR's head: an affine batch norm after each linear layer, no biases.
-
-    Args:
-        in_dim: size of the backbone's features.
-        out_dim: size of the embedding.
-        hidden_dim: size of the hidden layer; None: in_dim.
-    """
+    """SiMo's and SimCLR's head: an affine batch norm after each linear layer, no biases."""
     hidden = in_dim if hidden_dim is None else hidden_dim
     _check_sizes(in_dim=in_dim, out_dim=out_dim, hidden_dim=hidden)
     return nn.Sequential(

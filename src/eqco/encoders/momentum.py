@@ -19,12 +19,8 @@ def update_momentum(key_encoder: nn.Module, query_encoder: nn.Module, ema_decay:
 
     .. math:: \theta_k \leftarrow \beta \theta_k + (1 - \beta) \theta_q
 
-    Parameters only: each encoder keeps its own batch-norm statistics, as in MoCo. β = 0 copies.
-
-    Args:
-        key_encoder: changed in place.
-        query_encoder: an encoder of the same architecture.
-        ema_decay: β, 0 ≤ β ≤ 1.
+    Parameters only: each encoder keeps its own batch-norm statistics, as in MoCo. β is `ema_decay`,
+    0 ≤ β ≤ 1; 0 copies.
 
     >>> key, query = nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False)
     >>> _ = nn.init.ones_(key.weight), nn.init.zeros_(query.weight)

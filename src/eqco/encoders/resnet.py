@@ -82,7 +82,6 @@ def resnet(
         stem: "imagenet" halves the image twice before the first block (7×7 convolution of
             stride 2, max-pool); "small" keeps its size (3×3 convolution of stride 1, no pool), for
             images of 64 pixels or fewer.
-        in_channels: bands of the images.
         zero_init_residual: start each block as the identity, by a zero scale in its last batch
             norm.
 
@@ -102,10 +101,8 @@ def resnet(
         raise InputError(f"width={width}; it multiplies the channels and must be 1 or more.")
     if stem not in get_args(Stem):
         raise InputError(f"stem={stem!r}; choose 'imagenet', or 'small' for images up to 64 px.")
-    block, blocks = PLANS[depth]
     return ResNet(
-        block,
-        blocks,
+        *PLANS[depth],
         width=width,
         stem=stem,
         zero_init_residual=zero_init_residual,

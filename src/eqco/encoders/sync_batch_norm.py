@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from eqco.encoders.batch_norm import convert, count_batch
 from eqco.runtime import processes
 from eqco.runtime.errors import InputError
 
@@ -20,54 +21,29 @@ __all__ = ["SyncBatchNorm1d", "SyncBatchNorm2d", "average_running_statistics", "
 Network = TypeVar("Network", bound=nn.Module)
 
 
-class SyncBatchNorm1d(nn.BatchNorm1d):
-    """Batch norm whose training statistics are those of all processes' batches."""
-
+class _SyncBatchNorm(_BatchNorm):
     def forward(self, input: Tensor) -> Tensor:
-        """Normalise (N, C) or (N, C, L); in eval exactly as BatchNorm1d."""
         return _normalise_jointly(self, input) if self.training else super().forward(input)
 
 
-class SyncBatchNorm2d(nn.BatchNorm2d):
-    """Batch norm whose training statistics are those of all processes' batches."""
-
-    def forward(self, input: Tensor) -> Tensor:
-        """Normalise (N, C, H, W); in eval exactly as BatchNorm2d."""
-        return _normalise_jointly(self, input) if self.training else super().forward(input)
+class SyncBatchNorm1d(_SyncBatchNorm, nn.BatchNorm1d):
+    """Batch norm of (N, C) or (N, C, L) with the statistics of all processes' batches."""
 
 
-SYNCHRONISED: dict[type[nn.Module], type[SyncBatchNorm1d] | type[SyncBatchNorm2d]] = {
-    nn.BatchNorm1d: SyncBatchNorm1d,
-    nn.BatchNorm2d: SyncBatchNorm2d,
-    SyncBatchNorm1d: SyncBatchNorm1d,
-    SyncBatchNorm2d: SyncBatchNorm2d,
-}
+class SyncBatchNorm2d(_SyncBatchNorm, nn.BatchNorm2d):
+    """Batch norm of (N, C, H, W) with the statistics of all processes' batches."""
 
 
 def sync_batch_norm(module: Network, device: torch.device | str = "cpu") -> Network:
     """Let every batch norm of a network take its statistics over the batches of all processes.
 
-    Names, parameters and buffers stay, so that state dicts interchange with the plain network.
-
-    Args:
-        module: changed, before it is copied or given to an optimiser.
-        device: where it will run; on a GPU it becomes torch's own SyncBatchNorm.
-
-    Returns:
-        The network.
+    Names, parameters and buffers stay, so that state dicts interchange with the plain network. The
+    module is changed and returned: on a GPU it becomes torch's own SyncBatchNorm.
     """
     if torch.device(device).type == "cuda":
         converted: Network = nn.SyncBatchNorm.convert_sync_batchnorm(module)
         return converted
-    for name, layer in module.named_modules():
-        if not isinstance(layer, _BatchNorm):
-            continue
-        if type(layer) not in SYNCHRONISED:
-            raise InputError(
-                f"{name or 'the module'} is a {type(layer).__name__}; only BatchNorm1d and "
-                f"BatchNorm2d can be synchronised over processes. Replace it by one of these."
-            )
-        layer.__class__ = SYNCHRONISED[type(layer)]
+    convert(module, SyncBatchNorm1d, SyncBatchNorm2d, "synchronised over processes")
     return module
 
 
@@ -79,17 +55,17 @@ def average_running_statistics(module: nn.Module) -> None:
     """
     if processes.world_size() == 1:
         return
-    held = [
+    running = [
         statistic
         for layer in module.modules()
         if isinstance(layer, _BatchNorm)
         for statistic in (layer.running_mean, layer.running_var)
         if statistic is not None
     ]
-    if not held:
+    if not running:
         return
-    means = processes.mean_over_processes(torch.cat(held)).split([len(each) for each in held])
-    for statistic, mean in zip(held, means, strict=True):
+    means = processes.mean_over_processes(torch.cat(running)).split([len(each) for each in running])
+    for statistic, mean in zip(running, means, strict=True):
         statistic.copy_(mean)
 
 
@@ -104,10 +80,7 @@ def _normalise_jointly(norm: _BatchNorm, input: Tensor) -> Tensor:
         )
     if norm.running_mean is not None:
         assert norm.running_var is not None
-        assert norm.num_batches_tracked is not None
-        tracked = norm.num_batches_tracked.add_(1)
-        # momentum None asks for the plain average over all batches so far
-        factor = 1 / float(tracked) if norm.momentum is None else norm.momentum
+        factor = count_batch(norm)
         norm.running_mean.lerp_(mean.to(norm.running_mean), factor)
         norm.running_var.lerp_((variance * count / (count - 1)).to(norm.running_var), factor)
     normalised: Tensor = _Normalise.apply(
@@ -124,8 +97,8 @@ def joint_statistics(input: Tensor) -> tuple[Tensor, Tensor, int]:
     exact = input.to(torch.promote_types(input.dtype, torch.float32))
     mean, variance = torch.batch_norm_update_stats(exact, None, None, 0.0)
     count = input[:, 0].numel()
-    told = torch.cat([mean, variance, mean.new_tensor([count])])
-    means, variances, counts = processes.gather(told[None]).split([len(mean), len(mean), 1], dim=1)
+    own = torch.cat([mean, variance, mean.new_tensor([count])])
+    means, variances, counts = processes.gather(own[None]).split([len(mean), len(mean), 1], dim=1)
     total = counts.sum()
     joint = (means * counts).sum(0) / total
     spread = ((variances + (means - joint) ** 2) * counts).sum(0) / total
@@ -169,6 +142,5 @@ class _Normalise(torch.autograd.Function):
             means = means * weight
         # what the statistics add is linear in x̂, and is added by the same kernel as the forward
         fixed += F.batch_norm(input, mean, variance, means[0], means[1], eps=ctx.eps)
-        if weight is None:
-            return fixed, None, None, None, None, None, None
-        return fixed, weight_gradient, bias_gradient, None, None, None, None
+        affine = (None, None) if weight is None else (weight_gradient, bias_gradient)
+        return fixed, *affine, None, None, None, None

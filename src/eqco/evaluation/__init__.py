@@ -1,15 +1,13 @@
-"""What an encoder is worth: frozen features, and what can be read from them."""
+"""The quality of an encoder: frozen features, and the accuracy of classifiers on them."""
 
-from eqco.evaluation.features import Features, extract_features, pixel_features
+from eqco.evaluation.features import Features, extract_features
 from eqco.evaluation.knn import knn_accuracy, knn_scores
-from eqco.evaluation.probe import ProbeResult, probe_accuracy
+from eqco.evaluation.probe import probe_accuracy
 
 __all__ = [
     "Features",
-    "ProbeResult",
     "extract_features",
     "knn_accuracy",
     "knn_scores",
-    "pixel_features",
     "probe_accuracy",
 ]

@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 import zipfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -23,7 +23,8 @@ from torch import Tensor, nn
 from eqco.data import EvaluationLoader, Split
 from eqco.data.albums import Album
 from eqco.data.images import FileImages
-from eqco.runtime.atomic_files import atomic_write, refuse_existing
+from eqco.evaluation.features import fingerprint
+from eqco.runtime.atomic_files import atomic_write, refuse_existing, write_text
 from eqco.runtime.errors import InputError
 
 __all__ = ["Embedded", "Embedding", "embed", "parts_folder"]
@@ -62,7 +63,7 @@ def embed(
     overwrite: bool = False,
     show: Callable[[int], None] = lambda count: None,
 ) -> Embedded:
-    """Write the vectors of all images to an .npz file, or go on with it.
+    """Write the vectors of all images to an .npz file, or resume it.
 
     The file has `features` (N, D) float32, `names` (N,), and where there are labels `labels` (N,)
     and `classes` (C,).
@@ -80,14 +81,14 @@ def embed(
     if how.batch_size < 1:
         raise InputError(f"batch_size={how.batch_size}; it must be at least 1.")
     folder = parts_folder(out)
-    begin(folder, fingerprint(how, albums), overwrite=overwrite)
+    prepare_folder(folder, parts_plan(how, albums), overwrite=overwrite)
     how.backbone.to(how.device).eval()
     parts: list[tuple[Album, Path]] = []
     for album in albums:
         for start in range(0, len(album), PART):
             part = folder / f"{len(parts):06d}.npz"
             numbers = range(start, min(start + PART, len(album)))
-            if not usable(part, how.on_unreadable):
+            if not is_usable(part, how.on_unreadable):
                 compute_part(how, album, numbers, part)
             parts.append((album, part))
             show(len(numbers))
@@ -101,17 +102,17 @@ def parts_folder(out: Path) -> Path:
     return out.with_name(out.name + ".parts")
 
 
-def fingerprint(how: Embedding, albums: Sequence[Album]) -> dict[str, Any]:
+def parts_plan(how: Embedding, albums: Sequence[Album]) -> dict[str, Any]:
     """What decides the vectors: parts of a call with another one are not mixed in."""
     images = hashlib.sha256()
     for album in albums:
         for number, name in enumerate(album.names):
             images.update(os.fsencode(name) + b"\0")
             if isinstance(album.images, FileImages):
-                found = os.stat(album.images.name(number))
-                images.update(f"{found.st_size} {found.st_mtime_ns}".encode())
+                status = os.stat(album.images.name(number))
+                images.update(f"{status.st_size} {status.st_mtime_ns}".encode())
     return {
-        "weights": weights_hash(how.backbone),
+        "weights": fingerprint(how.backbone),
         "images": images.hexdigest(),
         "image_size": how.size,
         "batch_size": how.batch_size,
@@ -119,16 +120,7 @@ def fingerprint(how: Embedding, albums: Sequence[Album]) -> dict[str, Any]:
     }
 
 
-def weights_hash(backbone: nn.Module) -> str:
-    """Sixty-four digits that name a backbone's weights."""
-    digest = hashlib.sha256(type(backbone).__name__.encode())
-    for name, value in backbone.state_dict().items():
-        digest.update(name.encode())
-        digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
-
-
-def begin(folder: Path, ours: dict[str, Any], *, overwrite: bool) -> None:
+def prepare_folder(folder: Path, ours: dict[str, Any], *, overwrite: bool) -> None:
     """Make the folder of parts, or check that the one there belongs to this call."""
     plan = folder / "plan.json"
     theirs = json.loads(plan.read_text()) if plan.exists() else None
@@ -145,11 +137,10 @@ def begin(folder: Path, ours: dict[str, Any], *, overwrite: bool) -> None:
         )
     if theirs != ours:
         shutil.rmtree(folder, ignore_errors=True)
-        with atomic_write(plan) as partial:
-            partial.write_text(json.dumps(ours, indent=1) + "\n")
+        write_text(plan, json.dumps(ours, indent=1) + "\n")
 
 
-def usable(part: Path, on_unreadable: Literal["error", "skip"]) -> bool:
+def is_usable(part: Path, on_unreadable: Literal["error", "skip"]) -> bool:
     """Whether a part is there; one that left images out is not for a call that must not."""
     if not part.exists():
         return False
@@ -162,7 +153,7 @@ def usable(part: Path, on_unreadable: Literal["error", "skip"]) -> bool:
 @torch.no_grad()
 def compute_part(how: Embedding, album: Album, numbers: range, part: Path) -> None:
     """Vectors of a few images; what cannot be read is named or left out."""
-    # the label of an image is its number: the loader tells which ones it could read
+    # the label of an image is its number: the loader returns the labels of those it could read
     split = Split("images", album.images.subset(numbers), torch.arange(numbers.start, numbers.stop))
     loader = EvaluationLoader(
         split,
@@ -221,25 +212,19 @@ def gather(parts: Sequence[tuple[Album, Path]], out: Path) -> Embedded:
         arrays["labels"] = np.array(labels, dtype=np.int64)
         arrays["classes"] = np.array(classes, dtype=np.str_)
     with atomic_write(out) as partial, zipfile.ZipFile(partial, "w") as archive:
-        with entry(archive, "features") as file:
+        with open_entry(archive, "features") as file:
             header = {"descr": "<f4", "fortran_order": False, "shape": (count, dim)}
             np.lib.format.write_array_header_1_0(file, header)
-            for values in part_features(path for _, path in parts):
-                file.write(np.ascontiguousarray(values, dtype="<f4").tobytes())
+            for _, path in parts:
+                with np.load(path) as part:
+                    file.write(np.ascontiguousarray(part["features"], dtype="<f4").tobytes())
         for name, array in arrays.items():
-            with entry(archive, name) as file:
+            with open_entry(archive, name) as file:
                 np.lib.format.write_array(file, array, allow_pickle=False)
     return Embedded(out, count, dim, unreadable)
 
 
-def part_features(paths: Iterable[Path]) -> Iterable[np.ndarray]:
-    """The vectors of each part in turn."""
-    for path in paths:
-        with np.load(path) as part:
-            yield part["features"]
-
-
-def entry(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
+def open_entry(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
     """An array's place in the file, without the time of writing: equal content is equal bytes."""
     info = zipfile.ZipInfo(f"{name}.npy", date_time=(1980, 1, 1, 0, 0, 0))
     return archive.open(info, "w", force_zip64=True)

@@ -1,17 +1,18 @@
 """Features of a frozen encoder, in the order of the images."""
 
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from eqco.data import EvaluationLoader, Split
 from eqco.runtime import processes
 from eqco.runtime.errors import InputError
 
-__all__ = ["Features", "extract_features", "pixel_features"]
+__all__ = ["Features", "check_pair", "extract_features", "fingerprint", "refuse_unknown_classes"]
 
 
 @dataclass(frozen=True)
@@ -44,17 +45,11 @@ def extract_features(
         encode: images (n, C, size, size) to features (n, D); an encoder in eval mode.
         split: labelled images.
         size: pixels along each side.
-        batch_size: images at a time.
-        device: where to compute.
         workers: processes that decode images on disk.
         on_unreadable: stop at an image that cannot be read, or leave it out.
         advance: takes the number of images done since it was called last.
     """
-    if split.labels is None:
-        raise InputError(
-            f"the split {split.name!r} has no labels, so that nothing can be tested. Give a folder "
-            f"with a subfolder for each class."
-        )
+    require_labels(split)
     loader = EvaluationLoader(
         own_share(split),
         size=size,
@@ -80,6 +75,15 @@ def extract_features(
     return Features(values, labels, split.classes)
 
 
+def require_labels(split: Split) -> None:
+    """Refuse a split without labels."""
+    if split.labels is None:
+        raise InputError(
+            f"the split {split.name!r} has no labels, so that nothing can be tested. Give a folder "
+            f"with a subfolder for each class."
+        )
+
+
 def own_share(split: Split) -> Split:
     """The images of this process: as many as the others', or all if there are fewer than those."""
     count, number = processes.world_size(), processes.rank()
@@ -89,6 +93,51 @@ def own_share(split: Split) -> Split:
     return split.subset(range(first, last))
 
 
-def pixel_features(split: Split, *, size: int = 32) -> Features:
-    """The pixels themselves as features: what an encoder must beat."""
-    return extract_features(lambda images: images.flatten(1), split, size=size)
+def check_pair(test: Features, train: Features) -> int:
+    """Refuse features that cannot be compared; returns the number of classes."""
+    for name, features in (("train", train), ("test", test)):
+        count = len(features.values)
+        if features.values.dim() != 2 or len(features.labels) != count:
+            raise InputError(
+                f"{name} features of shape {tuple(features.values.shape)} with "
+                f"{len(features.labels)} labels; they must be (N, D) with N labels."
+            )
+        if not count:
+            raise InputError(f"there are no {name} images; give at least one.")
+        if features.labels.min() < 0:
+            raise InputError(f"the {name} images have no labels; give a split that has classes.")
+        broken = int((~features.values.isfinite()).any(dim=1).sum())
+        if broken:
+            raise InputError(
+                f"the features of {broken} of {count} {name} images are NaN or infinite, so that "
+                f"nothing can be compared. The weights are damaged, or the training had diverged."
+            )
+    if test.values.shape[1] != train.values.shape[1]:
+        raise InputError(
+            f"test features have {test.values.shape[1]} numbers each and train features "
+            f"{train.values.shape[1]}; extract both with the same encoder."
+        )
+    refuse_unknown_classes(test.labels, train.labels, test.classes)
+    return int(train.labels.max()) + 1
+
+
+def refuse_unknown_classes(test: Tensor, train: Tensor, classes: Sequence[str]) -> None:
+    """Refuse labels of test images that train has no image of; `classes` are their names."""
+    unknown = sorted(set(test.tolist()) - set(train.tolist()))
+    if unknown:
+        names = [classes[n] if n < len(classes) else f"number {n}" for n in unknown[:5]]
+        raise InputError(
+            f"test images are of classes that train has no image of ({', '.join(names)}"
+            f"{' …' if len(unknown) > 5 else ''}), which nothing could learn. Test on the classes "
+            f"of train."
+        )
+
+
+def fingerprint(module: nn.Module) -> str:
+    """A hash of every parameter and buffer: the same before and after, to the bit, or changed."""
+    digest = hashlib.sha256()
+    for name, value in sorted(module.state_dict().items()):
+        plain = value.detach().cpu().contiguous()
+        digest.update(f"{name} {plain.dtype} {tuple(plain.shape)};".encode())
+        digest.update(plain.flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()[:16]

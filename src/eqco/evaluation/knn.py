@@ -4,8 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from eqco.evaluation.checks import check_pair
-from eqco.evaluation.features import Features
+from eqco.evaluation.features import Features, check_pair
 from eqco.runtime.errors import InputError
 
 __all__ = ["knn_accuracy", "knn_predictions", "knn_scores", "nearest", "usual_neighbours"]
@@ -17,16 +16,8 @@ CHUNK_ELEMENTS = 2**24
 def nearest(queries: Tensor, references: Tensor, neighbours: int) -> tuple[Tensor, Tensor]:
     """The nearest references by cosine, exact, a part of the queries at a time.
 
-    Every pair is compared. Among references at the very same distance as the last one taken, which
-    of them are taken is not defined.
-
-    Args:
-        queries: features, (N, D).
-        references: features, (M, D).
-        neighbours: k ≤ M.
-
-    Returns:
-        Their cosines, falling, and their numbers: both (N, k).
+    Queries (N, D) and references (M, D) give the cosines, falling, and the numbers of the nearest
+    k ≤ M references: both (N, k). Which of several at the same distance come last is not defined.
 
     >>> cosine, place = nearest(torch.tensor([[2.0, 1.0]]), torch.eye(2), 2)
     >>> place
@@ -63,16 +54,8 @@ def knn_scores(
 
     .. math:: s_c = \sum_{i \in N_k} e^{\cos(q, x_i)/\tau} [y_i = c]
 
-    Args:
-        queries: features to classify, (N, D).
-        references: features with known labels, (M, D).
-        labels: their classes, (M,).
-        num_classes: C.
-        neighbours: k ≤ M.
-        temperature: τ of the votes.
-
-    Returns:
-        Scores, (N, C), scaled so that the nearest neighbour votes with weight 1.
+    Queries (N, D) and references (M, D) with labels (M,) give scores (N, C), scaled so that the
+    nearest neighbour votes with weight 1; k is `neighbours` ≤ M, τ `temperature`.
 
     >>> references, labels = torch.eye(3), torch.tensor([0, 1, 1])
     >>> knn_scores(references[:1], references, labels, num_classes=2, neighbours=1)

@@ -1,6 +1,7 @@
 """The paper's linear protocol: a classifier on a frozen backbone, trained on random crops."""
 
 import hashlib
+import json
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -14,7 +15,12 @@ from torch import Tensor, nn
 from eqco.data import Split, StepLoader, ViewSpec, find_pipeline
 from eqco.data.images import MemoryImages
 from eqco.encoders import feature_dim_of
-from eqco.evaluation.features import extract_features
+from eqco.evaluation.features import (
+    extract_features,
+    fingerprint,
+    refuse_unknown_classes,
+    require_labels,
+)
 from eqco.runtime.checkpointing import checkpointing, stop_by
 from eqco.runtime.checkpoints import read_checkpoint, write_checkpoint
 from eqco.runtime.errors import InputError
@@ -22,7 +28,7 @@ from eqco.runtime.seeds import generator_for
 from eqco.training.optimisers import load_optimiser, sgd
 from eqco.training.schedules import learning_rate_factor
 
-__all__ = ["LINEAR_PROTOCOLS", "LinearProtocol", "LinearResult", "fingerprint", "train_linear"]
+__all__ = ["LINEAR_PROTOCOLS", "LinearProtocol", "LinearResult", "images_hash", "train_linear"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,16 +84,6 @@ class LinearResult:
     after: str
 
 
-def fingerprint(module: nn.Module) -> str:
-    """A hash of every parameter and buffer: the same before and after, to the bit, or changed."""
-    digest = hashlib.sha256()
-    for name, value in sorted(module.state_dict().items()):
-        plain = value.detach().cpu().contiguous()
-        digest.update(f"{name} {plain.dtype} {tuple(plain.shape)};".encode())
-        digest.update(plain.flatten().view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()[:16]
-
-
 def images_hash(split: Split) -> str:
     """A hash of the name and label of every image, in their order, and of pixels in memory."""
     assert split.labels is not None
@@ -121,17 +117,18 @@ def train_linear(
         backbone: images to features (N, feature_dim); in eval mode throughout, without gradient.
         train: labelled images; seen by random resized crop and flip.
         test: labelled images; seen at their centre, once, when training is over.
-        protocol: learning rate, epochs, drops.
         size: pixels along each side.
         seed: of the order, the crops and the first weights.
-        device: where to compute.
-        workers: processes that decode, for images on disk.
         checkpoint: written after every epoch and at a signal, after which the process ends as the
             signal asks; if it is there, training resumes from it.
         overwrite: begin anew if the checkpoint is of another training, which else is refused.
         advance: takes the number of steps done since it was called last.
     """
-    check_splits(train, test)
+    for split in (train, test):
+        require_labels(split)
+    assert train.labels is not None
+    assert test.labels is not None
+    refuse_unknown_classes(test.labels, train.labels, test.classes)
     if protocol.batch_size > len(train):
         raise InputError(
             f"batch_size={protocol.batch_size}, but there are {len(train)} training images. "
@@ -151,13 +148,13 @@ def train_linear(
     optimiser = sgd(
         classifier.parameters(), protocol.learning_rate, weight_decay=protocol.weight_decay
     )
-    told = {"protocol": asdict(protocol), "seed": seed, "size": size, "backbone": before}
-    told |= {"images": images_hash(train), "classes": list(train.classes)}
+    about = {"protocol": asdict(protocol), "seed": seed, "size": size, "backbone": before}
+    about |= {"images": images_hash(train), "classes": list(train.classes)}
     losses: list[float] = []
     loss_sum = torch.zeros((), device=device)  # of the epoch so far
     first, epoch = 0, steps.steps_per_epoch
     if checkpoint is not None and checkpoint.exists():
-        state = read_state(checkpoint, told, overwrite=overwrite)
+        state = read_state(checkpoint, about, overwrite=overwrite)
         if state is not None:
             classifier.load_state_dict(state["classifier"])
             load_optimiser(optimiser, state["optimiser"])
@@ -167,7 +164,7 @@ def train_linear(
 
     def save(step: int) -> None:
         assert checkpoint is not None
-        state = {"linear": told, "step": step, "losses": losses, "loss_sum": loss_sum}
+        state = {"linear": about, "step": step, "losses": losses, "loss_sum": loss_sum}
         parts = {"classifier": classifier.state_dict(), "optimiser": optimiser.state_dict()}
         write_checkpoint(checkpoint, state | parts)
 
@@ -189,7 +186,13 @@ def train_linear(
             loss_sum += loss.detach()
             advance(1)
             if (step + 1) % epoch == 0:
-                losses.append(finite(float(loss_sum) / epoch, protocol))
+                losses.append(float(loss_sum) / epoch)
+                if not math.isfinite(losses[-1]):
+                    raise InputError(
+                        f"the loss is {losses[-1]} with learning_rate={protocol.learning_rate:g}: "
+                        f"the features are not finite, or so large that the classifier ran away. "
+                        f"Lower --learning-rate."
+                    )
                 loss_sum.zero_()
             if checkpoints.after_step(step + 1):
                 break
@@ -215,39 +218,12 @@ def first_classifier(feature_dim: int, num_classes: int, seed: int) -> nn.Linear
     return classifier
 
 
-def finite(loss: float, protocol: LinearProtocol) -> float:
-    """The loss, unless the training ran away."""
-    if not math.isfinite(loss):
-        raise InputError(
-            f"the loss is {loss} with learning_rate={protocol.learning_rate:g}: the features are "
-            f"not finite, or so large that the classifier ran away. Lower --learning-rate."
-        )
-    return loss
-
-
-def check_splits(train: Split, test: Split) -> None:
-    """Refuse images without labels, and test images of classes that are not trained."""
-    for split in (train, test):
-        if split.labels is None:
-            raise InputError(
-                f"the split {split.name!r} has no labels, so that nothing can be tested. Give a "
-                f"folder with a subfolder for each class."
-            )
-    assert train.labels is not None
-    assert test.labels is not None
-    unknown = sorted(set(test.labels.tolist()) - set(train.labels.tolist()))
-    if unknown:
-        names = [test.classes[number] for number in unknown[:5]]
-        raise InputError(
-            f"test images are of classes that train has no image of ({', '.join(names)}), which "
-            f"nothing could learn. Test on the classes of train."
-        )
-
-
-def read_state(path: Path, told: dict[str, Any], *, overwrite: bool) -> dict[str, Any] | None:
+def read_state(path: Path, about: dict[str, Any], *, overwrite: bool) -> dict[str, Any] | None:
     """A checkpoint of the same training; None: of another, which `overwrite` allows to replace."""
     state = read_checkpoint(path)
-    if plain(state.get("linear")) == plain(told) and "step" in state:
+    # as JSON, which knows no tuples
+    theirs, ours = (json.dumps(each, default=str) for each in (state.get("linear"), about))
+    if theirs == ours and "step" in state:
         return state
     if overwrite:
         return None
@@ -255,10 +231,3 @@ def read_state(path: Path, told: dict[str, Any], *, overwrite: bool) -> dict[str
         f"{path} belongs to another linear training (other weights, data, settings or version of "
         f"eqco). Pass --overwrite to begin anew, or choose another --out."
     )
-
-
-def plain(value: Any) -> Any:
-    """Tuples as lists, as a file may give them back."""
-    if isinstance(value, dict):
-        return {name: plain(entry) for name, entry in value.items()}
-    return [plain(entry) for entry in value] if isinstance(value, list | tuple) else value

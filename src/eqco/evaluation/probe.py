@@ -1,7 +1,7 @@
 """A logistic regression on frozen features: what a linear classifier can read, in seconds.
 
 Paper: this is not the paper's protocol (`eqco.evaluation.linear`), which trains on random crops by
-SGD. It asks the same question of one fixed view of each image, and finds the optimum.
+SGD. It uses one fixed view of each image, and finds the optimum.
 """
 
 from collections.abc import Sequence
@@ -11,8 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from eqco.evaluation.checks import check_pair
-from eqco.evaluation.features import Features
+from eqco.evaluation.features import Features, check_pair
 from eqco.runtime.errors import InputError
 from eqco.runtime.seeds import generator_for
 
@@ -57,14 +56,14 @@ def probe_accuracy(
     held_out: float = 0.2,
     seed: int = 0,
 ) -> ProbeResult:
-    """Logistic regression on `train`, asked about `test`. A stand-in for the linear protocol.
+    """Logistic regression on `train`, tested on `test`. A stand-in for the linear protocol.
 
     Features are standardised by the mean and deviation of train. The penalty is the one that does
     best on a part of train that the others are fitted without; then all of train is fitted with it.
-    Test images are looked at once, at the end.
+    Test images are used once, at the end.
 
     Args:
-        test: features to classify, with the truth.
+        test: features to classify.
         train: features to learn from.
         penalties: λ to choose from, of the mean cross-entropy + λ/2 ‖weight‖².
         held_out: share of each class of train on which λ is chosen.
@@ -87,7 +86,7 @@ def probe_accuracy(
     penalties = sorted(penalties, reverse=True)
     if len(penalties) > 1:
         aside = stratified_part(train.labels, held_out, seed)
-        known, asked = values[~aside], values[aside]
+        known, held_out_values = values[~aside], values[aside]
         start = None
         for penalty in penalties:
             start = fit_logistic(
@@ -98,19 +97,19 @@ def probe_accuracy(
                 start=start,
                 spread=spread,
             )
-            right = start(asked).argmax(dim=1) == train.labels[aside]
+            right = start(held_out_values).argmax(dim=1) == train.labels[aside]
             found[penalty] = float(right.double().mean())
     best = max(penalties, key=lambda penalty: found.get(penalty, 0.0))
-    fitted = fit_logistic(
+    classifier = fit_logistic(
         values, train.labels, num_classes=num_classes, penalty=best, spread=spread
     )
-    scores = fitted(((test.values - mean) / scale) @ basis)
+    scores = classifier(((test.values - mean) / scale) @ basis)
     return ProbeResult(
         scores=scores,
         accuracy=float((scores.argmax(dim=1) == test.labels).double().mean()),
         penalty=best,
         held_out=found,
-        converged=fitted.converged,
+        converged=classifier.converged,
     )
 
 

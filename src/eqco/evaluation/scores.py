@@ -1,4 +1,4 @@
-"""What the scores of test images amount to: accuracies with intervals, class by class."""
+"""Accuracies of test images from their scores, with intervals, class by class."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -103,21 +103,17 @@ def confusion(scores: Tensor, labels: Tensor) -> Tensor:
 
 def class_scores(table: Tensor, classes: Sequence[str]) -> list[ClassScore]:
     """A line for each class that has test images, from the table of confusions."""
-    lines = []
-    for number, row in enumerate(table):
-        images = int(row.sum())
-        if not images:
-            continue
-        wrong = row.clone()
-        wrong[number] = 0
-        mistakes, other = int(wrong.max()), int(wrong.argmax())
-        lines.append(
-            ClassScore(
-                name=classes[number],
-                images=images,
-                accuracy=int(row[number]) / images,
-                mistaken_for=classes[other] if mistakes else "",
-                mistakes=mistakes,
-            )
+    wrong = table - table.diag().diag()
+    mistakes, others = (each.tolist() for each in wrong.max(dim=1))
+    images, right = table.sum(dim=1).tolist(), table.diag().tolist()
+    return [
+        ClassScore(
+            name=name,
+            images=images[n],
+            accuracy=right[n] / images[n],
+            mistaken_for=classes[others[n]] if mistakes[n] else "",
+            mistakes=mistakes[n],
         )
-    return lines
+        for n, name in enumerate(classes)
+        if images[n]
+    ]

@@ -8,6 +8,8 @@ from torch import Tensor
 
 from eqco.assembly import build_encoder, load
 from eqco.data import Source
+from eqco.data.sources import evaluation_split
+from eqco.encoders import Pixels
 from eqco.evaluation import Features, extract_features, knn_accuracy
 from eqco.evaluation.linear import LinearProtocol, train_linear
 from eqco.evaluation.probe import probe_accuracy
@@ -72,7 +74,7 @@ def protocol_name(protocol: LinearProtocol) -> str:
 
 def tested_split(source: Source) -> str:
     """The split that accuracies are of: ImageNet has no test labels."""
-    return next(name for name in ("test", "val") if name in source)
+    return evaluation_split(source.splits) or "test"
 
 
 def features_of(
@@ -101,8 +103,9 @@ def reference_accuracies(run: TrainedRun, neighbours: int, context: RunContext) 
     if kept.exists():
         return dict(read_json(kept))
     untrained = build_encoder(run.training).eval().to(context.device)
+    pixels = Pixels(run.training.data.image_size)
     found = {}
-    for name, encode in (("pixels", lambda x: x.flatten(1)), ("random", untrained.features)):
+    for name, encode in (("pixels", pixels), ("random", untrained.features)):
         train, test = features_of(encode, run.source, run.training, context.device)
         found[f"{name}_probe"] = probe_accuracy(test, train).accuracy
         found[f"{name}_knn"] = knn_accuracy(test, train, neighbours=neighbours)

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from eqco.experiments.experiment import Advance, Comparison, Experiment, Recipe, RunResult
-from eqco.mutual_information import random_source
 from eqco.runtime.records import Record
+from eqco.runtime.seeds import random_source
 from eqco.theory import (
     best_critic_scale,
     eqco_margin,

@@ -1,21 +1,12 @@
 """Estimators of mutual information, tried on correlated Gaussians (Table 5)."""
 
 from eqco.mutual_information.critics import StackedCritics
-from eqco.mutual_information.draws import PairDraws, random_source
-from eqco.mutual_information.estimators import (
-    ESTIMATORS,
-    EqCo,
-    Estimator,
-    InfoNCE,
-    MultiLabelCPC,
-    named_estimators,
-)
+from eqco.mutual_information.draws import PairDraws
+from eqco.mutual_information.estimators import EqCo, InfoNCE, MultiLabelCPC, named_estimators
 from eqco.mutual_information.measurement import Reading, measure
 
 __all__ = [
-    "ESTIMATORS",
     "EqCo",
-    "Estimator",
     "InfoNCE",
     "MultiLabelCPC",
     "PairDraws",
@@ -23,5 +14,4 @@ __all__ = [
     "StackedCritics",
     "measure",
     "named_estimators",
-    "random_source",
 ]

@@ -15,8 +15,8 @@ __all__ = ["StackedCritics"]
 class StackedMLP(nn.Module):
     """B MLPs, dim → hidden → ReLU → output, which start as `torch.nn.Linear` does.
 
-    The bias of the hidden layer is the last row of its weight, met by a column of ones: adding it
-    within the product is faster than apart from it.
+    The bias of the hidden layer is the last row of its weight, multiplied by a column of ones:
+    adding it within the product is faster than apart from it.
     """
 
     def __init__(
@@ -25,10 +25,8 @@ class StackedMLP(nn.Module):
         super().__init__()
         self.hidden = nn.Parameter(initial_layer(generators, dim, hidden))
         weight, bias = initial_layer(generators, hidden, output).split([hidden, 1], dim=1)
-        self.output_weight, self.output_bias = (
-            nn.Parameter(weight.clone()),
-            nn.Parameter(bias.clone()),
-        )
+        self.output_weight = nn.Parameter(weight.clone())
+        self.output_bias = nn.Parameter(bias.clone())
 
     def forward(self, inputs: Tensor, rows: slice = slice(None)) -> Tensor:
         """Embeddings (B, N, D) of inputs (B, N, d), by all MLPs of the stack or by `rows`."""
@@ -40,13 +38,7 @@ class StackedCritics(nn.Module):
     """B independent critics q(x)·k(y), trained side by side.
 
     A batched product over B small matrices keeps all cores busy where B products one after another
-    would leave them waiting.
-
-    Args:
-        generators: where the initial weights of each critic are drawn from; their number is B.
-        dim: d, entries of x and of y.
-        hidden: H, units of the hidden layer.
-        output: D, entries of an embedding.
+    would leave them waiting. B is the number of `generators`, which draw the initial weights.
     """
 
     def __init__(

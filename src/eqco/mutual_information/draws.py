@@ -1,31 +1,15 @@
 """Reproducible draws: what a critic sees depends on its own settings, never on its neighbours."""
 
-import hashlib
 import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from eqco.runtime.errors import InputError
+from eqco.runtime.seeds import random_source
 from eqco.theory import gaussian_correlation
 
-__all__ = ["PairDraws", "random_source"]
-
-
-def random_source(seed: int, num_pairs: int, information: float, purpose: str) -> torch.Generator:
-    """A source of draws of its own for each seed, K, information and purpose.
-
-    The same four give the same draws in any company, so that critics may be grouped freely.
-
-    >>> one = random_source(0, 64, 2.0, "training")
-    >>> two = random_source(0, 64, 2.0, "training")
-    >>> torch.equal(torch.randn(3, generator=one), torch.randn(3, generator=two))
-    True
-    """
-    text = f"{seed}/{num_pairs}/{float(information)!r}/{purpose}"
-    digest = hashlib.sha256(text.encode()).digest()
-    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
+__all__ = ["PairDraws"]
 
 
 class PairDraws:
@@ -60,12 +44,3 @@ class PairDraws:
         for row, source in zip(noise, self.sources, strict=True):
             row.normal_(generator=source)
         return noise
-
-
-def require_pairs(num_pairs: int) -> None:
-    """Refuse a batch in which no query meets a negative."""
-    if num_pairs < 2:
-        raise InputError(
-            f"pairs={num_pairs}; K counts pairs here, and each query meets the other K - 1. "
-            f"Use at least 2."
-        )

@@ -32,9 +32,11 @@ class Estimator(ABC):
     # None: the pairs of a batch are each other's negatives.
     separate_queries: int | None = None
 
-    @abstractmethod
+    alpha: float
+
     def alpha_at(self, num_negatives: int) -> float:
-        """The α of the ceiling log(1 + α) that the value cannot pass."""
+        """The α of the ceiling log(1 + α) that the value cannot pass, at K negatives."""
+        return self.alpha
 
     @abstractmethod
     def overshoot(self, num_negatives: int) -> float:
@@ -101,10 +103,6 @@ class EqCo(MarginEstimator):
     def __post_init__(self) -> None:
         require_positive("alpha", self.alpha)
 
-    def alpha_at(self, num_negatives: int) -> float:
-        """α, whatever K is."""
-        return self.alpha
-
 
 @dataclass(frozen=True)
 class MultiLabelCPC(Estimator):
@@ -122,24 +120,16 @@ class MultiLabelCPC(Estimator):
 
     >>> MultiLabelCPC(512).kind(63), MultiLabelCPC(512).kind(15)
     ('bound', 'estimate')
-
-    Args:
-        alpha: α > 0.
-        separate_queries: n of one frozen estimate.
     """
 
     alpha: float
-    separate_queries: int = 16
+    separate_queries: int = 16  # n of one frozen estimate
     name = "ml-cpc"
 
     def __post_init__(self) -> None:
         require_positive("alpha", self.alpha)
         if self.separate_queries < 1:
             raise InputError(f"separate_queries={self.separate_queries}; it must be at least 1.")
-
-    def alpha_at(self, num_negatives: int) -> float:
-        """α, whatever K is."""
-        return self.alpha
 
     def overshoot(self, num_negatives: int) -> float:
         r"""log((1+α)/(1+nK)) where α > nK, and log(K/(m−w)) where α < K.

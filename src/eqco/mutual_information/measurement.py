@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from eqco.mutual_information.critics import StackedCritics
-from eqco.mutual_information.draws import PairDraws, random_source, require_pairs
+from eqco.mutual_information.draws import PairDraws
 from eqco.mutual_information.estimators import Estimator
 from eqco.runtime.errors import InputError
+from eqco.runtime.seeds import random_source
 from eqco.theory import gaussian_correlation
 from eqco.theory.rules import require_positive
 
@@ -25,7 +26,7 @@ class Reading:
 
     estimator: str
     information: float  # the truth, in nats
-    num_pairs: int  # K of Table 5: each query meets K − 1 negatives
+    num_pairs: int  # K of Table 5: each query has K − 1 negatives
     alpha: float
     seed: int
     value: float  # nats
@@ -63,15 +64,17 @@ def measure(
         dim: d of Eq. 9.
         hidden_size: units in the hidden layer of each MLP.
         output_size: entries of an embedding.
-        learning_rate: Adam's.
-        steps: of training.
         repeats: frozen estimates that the value is the mean of.
         advance: called with the number of steps and repeats done since its last call.
 
     Returns:
         The readings, estimator by estimator, in the order given.
     """
-    require_pairs(num_pairs)
+    if num_pairs < 2:
+        raise InputError(
+            f"pairs={num_pairs}; K counts pairs here, and each query has the other K - 1 as "
+            f"negatives. Use at least 2."
+        )
     require_positive("learning_rate", learning_rate)
     if steps < 1:
         raise InputError(f"steps={steps}; it must be at least 1.")

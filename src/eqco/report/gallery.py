@@ -6,8 +6,8 @@ import torch
 from PIL import Image, ImageOps
 
 from eqco.data import Split
-from eqco.data.bands import shown
-from eqco.data.pictures import GAP, fit, grid
+from eqco.data.bands import to_picture
+from eqco.data.pictures import GAP, fit, grid, save_picture
 from eqco.evaluation.features import Features
 from eqco.evaluation.knn import nearest
 from eqco.runtime.seeds import generator_for
@@ -41,14 +41,13 @@ def draw_gallery(
     for number, found in zip(chosen.tolist(), places.tolist(), strict=True):
         label = int(asked_features.labels[number])
         same = [int(known_features.labels[place]) == label for place in found]
-        tiles = [framed(shown(asked.images.read(number)), QUERY)]
+        tiles = [framed(to_picture(asked.images.read(number)), QUERY)]
         tiles += [
-            framed(shown(known.images.read(place)), RIGHT if hit else WRONG)
+            framed(to_picture(known.images.read(place)), RIGHT if hit else WRONG)
             for place, hit in zip(found, same, strict=True)
         ]
         rows.append((f"{asked.classes[label]}: {sum(same)} of {count}", tiles))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    grid(title, rows, TILE, after_first=4 * GAP).save(path)
+    save_picture(grid(title, rows, TILE, after_first=4 * GAP), path)
     return path
 
 

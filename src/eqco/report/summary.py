@@ -9,6 +9,7 @@ from rich.console import Console
 from eqco.experiments.experiment import Experiment
 from eqco.report.provenance import seeds_of
 from eqco.report.tables import comparison_table, largest_difference, markdown, print_table
+from eqco.runtime.atomic_files import write_text
 from eqco.runtime.records import Record
 
 __all__ = ["write_summary"]
@@ -49,9 +50,8 @@ def write_summary(
     console.print()
     for note in notes[1:]:
         console.print(note, markup=False)
-    out.mkdir(parents=True, exist_ok=True)
     page = out / f"{experiment.name}-{profile}.md"
-    page.write_text("\n\n".join(texts) + "\n")
+    write_text(page, "\n\n".join(texts) + "\n")
     written = [page]
     if plot is not None:
         written.append(plot(records, out / f"{experiment.name}-{profile}.png"))

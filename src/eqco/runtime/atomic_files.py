@@ -8,7 +8,7 @@ from pathlib import Path
 
 from eqco.runtime.errors import InputError
 
-__all__ = ["atomic_write", "refuse_existing", "refuse_unwritable", "unwritable"]
+__all__ = ["atomic_write", "refuse_existing", "refuse_unwritable", "unwritable_error", "write_text"]
 
 
 @contextmanager
@@ -24,6 +24,12 @@ def atomic_write(path: Path) -> Iterator[Path]:
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text whole or not at all."""
+    with atomic_write(path) as partial:
+        partial.write_text(text)
 
 
 def refuse_existing(path: Path, *, overwrite: bool, option: str = "--out") -> None:
@@ -43,10 +49,10 @@ def refuse_unwritable(path: Path, *, option: str = "--out") -> None:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise unwritable(path, error, f"or choose another {option}.") from error
+        raise unwritable_error(path, error, f"or choose another {option}.") from error
 
 
-def unwritable(path: Path, error: OSError, remedy: str) -> InputError:
+def unwritable_error(path: Path, error: OSError, remedy: str) -> InputError:
     """The error of a full disk, of a folder that must not be written, or of none."""
     first = "Free space there or make it writable"
     if isinstance(error, FileExistsError | NotADirectoryError):

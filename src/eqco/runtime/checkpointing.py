@@ -1,15 +1,47 @@
 """When a training saves its state, and when it stops: what all training loops share."""
 
 import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from types import FrameType
 from typing import NoReturn
 
 from eqco.runtime import processes
 from eqco.runtime.errors import InputError
-from eqco.runtime.signals import StopRequest, stop_on_signals
 
-__all__ = ["Checkpointing", "checkpointing", "stop_by"]
+__all__ = ["StopRequest", "checkpointing", "stop_by", "stop_on_signals"]
+
+
+class StopRequest:
+    """Whether someone asked to stop, and how."""
+
+    def __init__(self) -> None:
+        self.signal: str | None = None
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[StopRequest]:
+    """Within this block the first Ctrl-C or SIGTERM is noted; a second Ctrl-C interrupts at once.
+
+    Signals reach the main thread only; elsewhere nothing is noted.
+    """
+    request = StopRequest()
+    if threading.current_thread() is not threading.main_thread():
+        yield request
+        return
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if request.signal is not None and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        request.signal = signal.Signals(number).name
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield request
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class Checkpointing:

@@ -3,7 +3,6 @@
 import os
 import pickle
 import shutil
-import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -11,7 +10,9 @@ from typing import IO, Any
 import torch
 from torch import Tensor
 
+from eqco.runtime.atomic_files import atomic_write
 from eqco.runtime.errors import InputError
+from eqco.runtime.tensor_files import archive_fault
 
 __all__ = ["CheckpointError", "clear_partial", "read_checkpoint", "write_checkpoint"]
 
@@ -34,35 +35,25 @@ class NoCheckpointError(CheckpointError):
 def write_checkpoint(path: Path, state: dict[str, Any], *, previous: Path | None = None) -> None:
     """Write `state` to `path` so that a stop at any moment leaves a whole file there.
 
-    Args:
-        path: where it goes.
-        state: tensors, numbers, strings and containers of them.
-        previous: where the file that stood at `path` is kept.
+    `state` holds tensors, numbers, strings and containers of them; the file that stood at `path` is
+    kept as `previous`.
     """
-    spoiled = not_finite(state)
-    if spoiled is not None:
+    name = first_not_finite(state)
+    if name is not None:
         raise CheckpointError(
-            f"{spoiled} is no longer finite: the training has diverged. {path} was not written, "
+            f"{name} is no longer finite: the training has diverged. {path} was not written, "
             f"and what was saved before stays as it was. Look for a learning rate that is too high "
             f"or a warm-up that is too short."
         )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    try:
+    second = None
+    with atomic_write(path) as partial:
         with open(partial, "wb") as file:
             save_to(file, {"format": FORMAT, **state})
-            file.flush()
-            os.fsync(file.fileno())
-        second = None
         if previous is not None and path.exists():
             second = second_name(path, previous)
-        os.replace(partial, path)
-        # only now: what stood at `path` may be damaged, and `previous` all that was whole
-        if previous is not None and second is not None:
-            os.replace(second, previous)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
+    # only now: what stood at `path` may be damaged, and `previous` all that was whole
+    if previous is not None and second is not None:
+        os.replace(second, previous)
 
 
 def save_to(file: IO[bytes], state: dict[str, Any]) -> None:
@@ -76,10 +67,10 @@ def save_to(file: IO[bytes], state: dict[str, Any]) -> None:
         raise
 
 
-def not_finite(state: Any, name: str = "") -> str | None:
+def first_not_finite(state: Any, name: str = "") -> str | None:
     """The name of the first tensor that holds NaN or infinity, if there is one.
 
-    >>> not_finite({"weights": {"a": torch.zeros(2), "b": torch.tensor([float("inf")])}})
+    >>> first_not_finite({"weights": {"a": torch.zeros(2), "b": torch.tensor([float("inf")])}})
     'weights.b'
     """
     if isinstance(state, Tensor):
@@ -89,8 +80,10 @@ def not_finite(state: Any, name: str = "") -> str | None:
         entries = state.items()
     elif isinstance(state, list | tuple):
         entries = enumerate(state)
-    found = (not_finite(value, f"{name}.{key}" if name else str(key)) for key, value in entries)
-    return next((each for each in found if each is not None), None)
+    names = (
+        first_not_finite(value, f"{name}.{key}" if name else str(key)) for key, value in entries
+    )
+    return next((each for each in names if each is not None), None)
 
 
 def clear_partial(folder: Path) -> None:
@@ -116,7 +109,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     except HarmfulCheckpointError:
         raise
     except NoCheckpointError as error:
-        raise CheckpointError(f"{error} {no_run(path) or last_good(path)}") from error
+        raise CheckpointError(f"{error} {missing_run(path) or last_good(path)}") from error
     except CheckpointError as error:
         raise CheckpointError(f"{error} {last_good(path)}") from error
 
@@ -125,14 +118,9 @@ def read_verified(path: Path) -> dict[str, Any]:
     """The state in a checkpoint whose every byte was checked."""
     if not path.is_file():
         raise NoCheckpointError(f"there is no checkpoint at {path}.")
-    try:
-        with zipfile.ZipFile(path) as archive:
-            broken = archive.testzip()
-    # zipfile answers damage with almost any exception: BadZipFile, EOFError, struct.error, …
-    except Exception as error:
-        raise CheckpointError(f"{path} is damaged or not a checkpoint ({error}).") from error
-    if broken is not None:
-        raise CheckpointError(f"{path} is damaged ({broken}).")
+    fault = archive_fault(path)
+    if fault is not None:
+        raise CheckpointError(f"{path} is damaged or not a checkpoint ({fault}).")
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
@@ -140,14 +128,14 @@ def read_verified(path: Path) -> dict[str, Any]:
             f"{path} holds more than tensors and numbers and could run code when loaded; "
             f"it was refused and nothing of it was run."
         ) from error
-    except Exception as error:  # so does torch
+    except Exception as error:  # torch answers damage with almost any
         raise CheckpointError(f"{path} is damaged ({error}).") from error
     if not isinstance(state, dict) or state.get("format") != FORMAT:
         raise CheckpointError(f"{path} is not a checkpoint of this project.")
     return state
 
 
-def no_run(path: Path) -> str:
+def missing_run(path: Path) -> str:
     """A sentence for a folder that was taken for a run's, with the runs in it; empty for others."""
     folder = path.parent.parent
     if path.parent.name != CHECKPOINTS or path.parent.is_dir():

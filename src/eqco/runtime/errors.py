@@ -1,4 +1,4 @@
-"""The errors a user can cause, told in the user's words."""
+"""Errors that a user can cause and mend, reported clearly."""
 
 __all__ = ["InputError", "MissingExtraError"]
 

@@ -1,6 +1,6 @@
-"""Several processes that train as one: who each is, and the few things they tell each other.
+"""Several processes that train as one: ranks, devices and the few collectives they need.
 
-torchrun starts them and says in the environment who they are. Without it there is one process, and
+torchrun starts them and puts their ranks into the environment. Without it there is one process, and
 every function here answers for that one at no cost. All processes must call these functions in the
 same order.
 """
@@ -18,26 +18,6 @@ import torch.distributed as dist
 from torch import Tensor
 
 from eqco.runtime.errors import InputError
-
-__all__ = [
-    "LostProcessError",
-    "any_of",
-    "check_timeout",
-    "environment_rank",
-    "gather",
-    "gather_uneven",
-    "gather_with_gradient",
-    "is_writer",
-    "job",
-    "joined",
-    "known_device",
-    "launched",
-    "mean_over_processes",
-    "own_rows",
-    "rank",
-    "sum_over_processes",
-    "world_size",
-]
 
 # Seconds that the others have to say that they, too, are waiting, before one is called lost.
 GRACE = 5.0
@@ -62,7 +42,7 @@ def is_writer() -> bool:
     return rank() == 0
 
 
-def launched() -> bool:
+def under_torchrun() -> bool:
     """Whether torchrun started this process as one of several."""
     return int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ
 
@@ -73,7 +53,7 @@ def environment_rank() -> int:
 
 
 def job() -> str | None:
-    """What tells this job of torchrun from others, the same after its processes were started again.
+    """A name for this job of torchrun, the same after its processes were started again.
 
     Without a name of its own (`--standalone` or `--rdzv-id` give one) it is known by its launcher.
     """
@@ -82,37 +62,33 @@ def job() -> str | None:
 
 
 @contextmanager
-def joined(device: torch.device | str, *, timeout: float = 600.0) -> Iterator[torch.device]:
+def process_group(device: torch.device | str, *, timeout: float = 600.0) -> Iterator[torch.device]:
     """Join the processes that torchrun started, for the length of this block.
 
     A group that the caller has made is used as it is. NCCL carries what is on GPUs, gloo the rest.
-
-    Args:
-        device: where to train; plain `cuda` becomes the GPU of this process.
-        timeout: seconds to wait for the others before the missing ones are named.
-
-    Returns:
-        The device of this process.
+    After `timeout` seconds the missing processes are named. Gives the device of this process: plain
+    `cuda` becomes its own GPU.
     """
     device = own_device(device)
-    if dist.is_initialized() or not launched():
+    if dist.is_initialized() or not under_torchrun():
         yield device
         return
     check_timeout(timeout)
-    store, number, count = meet(device, timedelta(seconds=timeout))
+    store, number, count = join_group(device, timedelta(seconds=timeout))
     begun = time.monotonic()
     try:
         yield device
     except (RuntimeError, dist.DistError) as error:
-        if not is_about_the_connection(error):
+        if not is_connection_error(error):
             raise
         # the others may wait for this one in turn: it leaves, so that they can say that they do
         dist.destroy_process_group()
         lost = lost_ranks(store, number, count)
         raise LostProcessError(
-            f"rank {number} of {count} waited for {named(lost)}, which ended or did not answer for "
-            f"{timeout:g} s ({time.monotonic() - begun:.0f} s after the start). Its own output "
-            f"says why, if it ended; go on with --resume, or raise --timeout if it was only slow."
+            f"rank {number} of {count} waited for {rank_names(lost)}, which ended or did not "
+            f"answer for {timeout:g} s ({time.monotonic() - begun:.0f} s after the start). Its own "
+            f"output says why, if it ended; continue with --resume, or raise --timeout if it was "
+            f"only slow."
         ) from error
     finally:
         if dist.is_initialized():
@@ -125,7 +101,7 @@ def check_timeout(timeout: float) -> None:
         raise InputError(f"--timeout {timeout}; it must be greater than 0 seconds.")
 
 
-def known_device(device: torch.device | str) -> torch.device:
+def parse_device(device: torch.device | str) -> torch.device:
     """The device of that name; a name that is none is refused."""
     try:
         return torch.device(device)
@@ -135,8 +111,8 @@ def known_device(device: torch.device | str) -> torch.device:
 
 def own_device(device: torch.device | str) -> torch.device:
     """The device of this process: of several GPUs its own."""
-    device = known_device(device)
-    if device.type != "cuda" or not launched():
+    device = parse_device(device)
+    if device.type != "cuda" or not under_torchrun():
         return device
     number, there = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
     if number >= there:
@@ -148,7 +124,7 @@ def own_device(device: torch.device | str) -> torch.device:
     return torch.device("cuda", number)
 
 
-def meet(device: torch.device, timeout: timedelta) -> tuple[Any, int, int]:
+def join_group(device: torch.device, timeout: timedelta) -> tuple[Any, int, int]:
     """Join the group; gives the store beside it, and the rank and number of processes."""
     try:
         store, number, count = next(dist.rendezvous("env://", timeout=timeout))
@@ -163,9 +139,9 @@ def meet(device: torch.device, timeout: timedelta) -> tuple[Any, int, int]:
         )
     except dist.DistError as error:
         raise LostProcessError(
-            f"rank {environment_rank()} of {os.environ['WORLD_SIZE']} could not meet the others "
-            f"within {timeout.total_seconds():g} s ({str(error).splitlines()[0]}). Each says "
-            f"itself what keeps it, such as images that take long to list; raise --timeout then."
+            f"rank {environment_rank()} of {os.environ['WORLD_SIZE']} could not connect to the "
+            f"others within {timeout.total_seconds():g} s ({str(error).splitlines()[0]}). Each "
+            f"prints what keeps it, such as images that take long to list; raise --timeout then."
         ) from error
     return store, number, count
 
@@ -174,29 +150,29 @@ def store_of_this_start(store: Any, number: int, count: int, timeout: timedelta)
     """The part of the store that only the processes of this start know.
 
     torchrun keeps its store when it starts the processes again, with the addresses of those that
-    were lost. So rank 0 makes up a name, and tells it in answer to a question that nobody has asked
-    before; it goes on answering until each of the others has heard it.
+    were lost. So rank 0 makes up a name and answers a key that no earlier start has used; it keeps
+    answering until each of the others has read it.
     """
     own = uuid.uuid4().hex
     if number > 0:
-        store.set(f"asks/{number}", own)
-        name = store.get(f"told/{own}").decode()
+        store.set(f"question/{number}", own)
+        name = store.get(f"answer/{own}").decode()
         store.set(f"heard/{name}/{number}", "")
         return dist.PrefixStore(name, store)
     end = time.monotonic() + timeout.total_seconds()
     missing = list(range(1, count))
     while missing:
         if time.monotonic() > end:
-            raise dist.DistStoreError(f"{named(missing)} did not come")
+            raise dist.DistStoreError(f"{rank_names(missing)} did not come")
         for other in missing:
-            if store.check([f"asks/{other}"]):
-                store.set(f"told/{store.get(f'asks/{other}').decode()}", own)
+            if store.check([f"question/{other}"]):
+                store.set(f"answer/{store.get(f'question/{other}').decode()}", own)
         missing = [other for other in missing if not store.check([f"heard/{own}/{other}"])]
         time.sleep(0.01)
     return dist.PrefixStore(own, store)
 
 
-def is_about_the_connection(error: Exception) -> bool:
+def is_connection_error(error: Exception) -> bool:
     """Whether an exchange with the others failed, not the computation."""
     text = str(error)
     signs = ("gloo", "Timed out waiting", "Connection", "Broken pipe", "closed by peer")
@@ -219,9 +195,9 @@ def lost_ranks(store: Any, number: int, count: int) -> list[int]:
     return missing
 
 
-def named(ranks: list[int]) -> str:
+def rank_names(ranks: list[int]) -> str:
     """
-    >>> named([1]), named([0, 2]), named([])
+    >>> rank_names([1]), rank_names([0, 2]), rank_names([])
     ('rank 1', 'ranks 0, 2', 'another rank')
     """
     if not ranks:

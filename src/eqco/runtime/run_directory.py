@@ -1,4 +1,4 @@
-"""The folder of one training run: what was asked, what was measured, what can be resumed."""
+"""The folder of one training run: its recipe, metrics, checkpoints and result."""
 
 import fcntl
 import json
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from eqco.runtime.atomic_files import atomic_write, unwritable
+from eqco.runtime.atomic_files import unwritable_error, write_text
 from eqco.runtime.checkpoints import (
     CHECKPOINTS,
     CheckpointError,
@@ -43,26 +43,25 @@ class RunDirectory:
     def start(self, recipe: dict[str, Any], environment: dict[str, Any]) -> None:
         """Make the folder of a new run; one with a checkpoint is refused.
 
-        A run that was stopped before its first checkpoint has nothing to go on from, and is begun
-        anew.
+        A run that was stopped before its first checkpoint has nothing to resume, and starts anew.
         """
         if any(self.checkpoints.glob("*.pt")):
             raise InputError(
                 f"{self.path} holds a run already. Continue it with --resume {self.path}, or "
                 f"choose another --out."
             )
-        with self.writing(self.path):
+        with self.explain_failure(self.path):
             self.checkpoints.mkdir(parents=True, exist_ok=True)
             write_json(self.recipe, recipe)
             write_json(self.environment, environment)
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
         """Hold the folder: a second trainer on it is refused.
 
         What a trainer that was killed left half written is removed.
         """
-        with self.writing(self.path):
+        with self.explain_failure(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             file = open(self.path / "lock", "a+")  # noqa: SIM115
         with file:
@@ -77,7 +76,7 @@ class RunDirectory:
                 ) from error
             # a worker process would inherit the lock, and hold it when the trainer was killed
             os.register_at_fork(after_in_child=file.close)
-            with self.writing(self.path):
+            with self.explain_failure(self.path):
                 file.truncate(0)
                 file.write(str(os.getpid()))
                 file.flush()
@@ -86,61 +85,60 @@ class RunDirectory:
             yield
 
     @contextmanager
-    def writing(self, path: Path) -> Iterator[None]:
+    def explain_failure(self, path: Path) -> Iterator[None]:
         """A full disk, or a folder that must not be written: say so, and what is kept."""
         try:
             yield
         except OSError as error:
             remedy = "or choose another --out. Nothing was saved before."
             if self.last.exists():
-                remedy = f"then go on with --resume {self.path}. {self.last} is kept as it was."
-            raise unwritable(path, error, remedy) from error
+                remedy = f"then continue with --resume {self.path}. {self.last} is kept as it was."
+            raise unwritable_error(path, error, remedy) from error
 
     def write_job(self, job: str | None) -> None:
         """Note which job of torchrun trains here; None: none does."""
         if job is None:
             self.job.unlink(missing_ok=True)
         else:
-            self.job.write_text(job + "\n")
+            write_text(self.job, job + "\n")
 
     def belongs_to(self, job: str | None) -> bool:
-        """Whether that job has trained here and left a checkpoint to go on from."""
+        """Whether that job has trained here and left a checkpoint to resume from."""
         if job is None or not (self.last.exists() and self.job.exists()):
             return False
         return self.job.read_text() == job + "\n"
 
     def save(self, state: dict[str, Any], *, keep: bool) -> Path:
         """Write the last checkpoint, keeping the one before; with `keep`, one for good as well."""
-        # the one for good first: a run killed between the two goes on from before this step and
-        # writes it again, where it would not come back to a step that its last checkpoint has
+        # the one for good first: a run killed between the two resumes before this step and writes
+        # it again, where it would not come back to a step that its last checkpoint has
         if keep:
             kept = self.checkpoints / f"step-{state['step']:08d}.pt"
-            with self.writing(kept):
+            with self.explain_failure(kept):
                 write_checkpoint(kept, state)
-        with self.writing(self.last):
+        with self.explain_failure(self.last):
             write_checkpoint(self.last, state, previous=self.previous)
         return self.last
 
     def read_recipe(self) -> dict[str, Any]:
         """The resolved recipe of the run."""
-        recipe: dict[str, Any] = read_json(self.recipe)
-        return recipe
+        return read_object(self.recipe)
 
     def read_environment(self) -> dict[str, Any]:
-        """What the run met when it began."""
+        """The data, device and versions that the run began with."""
         # a run of before folders could be taken without classes had them
-        met: dict[str, Any] = {"unlabelled": False, **read_object(self.environment)}
+        began: dict[str, Any] = {"unlabelled": False, **read_object(self.environment)}
         for key in ("source", "data", "images"):
-            if key not in met:
+            if key not in began:
                 raise InputError(
-                    f"{self.environment} does not say {key!r}, which a run needs to go on; it was "
+                    f"{self.environment} does not say {key!r}, which a resumed run needs; it was "
                     f"changed, or written by another version. Restore it, or start a new run with "
                     f"--recipe {self.recipe}."
                 )
-        return met
+        return began
 
     def load(self, recipe: dict[str, Any], checkpoint: Path | None = None) -> dict[str, Any]:
-        """The state to go on from; a checkpoint of another recipe is refused."""
+        """The state to resume from; a checkpoint of another recipe is refused."""
         path = checkpoint or self.last
         state = read_checkpoint(path)
         theirs = state.get("recipe")
@@ -158,16 +156,16 @@ class RunDirectory:
             name: str(value) if isinstance(value, float) and not math.isfinite(value) else value
             for name, value in values.items()
         }
-        with self.writing(self.metrics), open(self.metrics, "a") as file:
+        with self.explain_failure(self.metrics), open(self.metrics, "a") as file:
             file.write(json.dumps(plain, allow_nan=False) + "\n")
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """All lines of metrics."""
         if not self.metrics.exists():
             return []
-        return [self.parsed(line) for line in self.metrics.read_text().splitlines()]
+        return [self.parse_line(line) for line in self.metrics.read_text().splitlines()]
 
-    def parsed(self, line: str) -> dict[str, Any]:
+    def parse_line(self, line: str) -> dict[str, Any]:
         """One line of metrics; a damaged one is an error that shows it."""
         try:
             values = json.loads(line)
@@ -177,24 +175,18 @@ class RunDirectory:
             pass
         raise InputError(f"{self.metrics} is damaged at {line[:40]!r}; remove that line.")
 
-    def forget_metrics_after(self, step: int) -> None:
-        """Drop the lines that a run stopped after its checkpoint had written; they come anew."""
-        lines = [line for line in whole_lines(self.metrics) if self.parsed(line)["step"] <= step]
-        with self.writing(self.metrics), atomic_write(self.metrics) as partial:
-            partial.write_text("".join(line + "\n" for line in lines))
-
-
-def whole_lines(path: Path) -> list[str]:
-    """The lines of a file that end; a last one cut off by a stop is not one."""
-    if not path.exists():
-        return []
-    return path.read_text(errors="replace").split("\n")[:-1]
+    def drop_metrics_after(self, step: int) -> None:
+        """Drop the lines written after the checkpoint; the resumed run writes them again."""
+        # a last line cut off by a stop has no end, and is no line
+        text = self.metrics.read_text(errors="replace") if self.metrics.exists() else ""
+        lines = [line for line in text.split("\n")[:-1] if self.parse_line(line)["step"] <= step]
+        with self.explain_failure(self.metrics):
+            write_text(self.metrics, "".join(line + "\n" for line in lines))
 
 
 def write_json(path: Path, values: Any) -> None:
     """Write JSON whole or not at all."""
-    with atomic_write(path) as partial:
-        partial.write_text(json.dumps(values, indent=1) + "\n")
+    write_text(path, json.dumps(values, indent=1) + "\n")
 
 
 def read_json(path: Path) -> Any:
@@ -211,7 +203,7 @@ def read_object(path: Path) -> dict[str, Any]:
     """Read JSON that must be an object."""
     values = read_json(path)
     if not isinstance(values, dict):
-        raise InputError(f"{path} is damaged (it holds no names).")
+        raise InputError(f"{path} is damaged (expected a JSON object).")
     return values
 
 

@@ -11,7 +11,7 @@ import torch
 
 from eqco.runtime.errors import InputError, MissingExtraError
 
-__all__ = ["read_tensor_file"]
+__all__ = ["archive_fault", "read_tensor_file"]
 
 
 def read_tensor_file(path: Path) -> tuple[Any, dict[str, str]]:
@@ -29,15 +29,17 @@ def read_tensor_file(path: Path) -> tuple[Any, dict[str, str]]:
         head = file.read(9)
     if path.suffix == ".safetensors" or head[8:] == b"{":
         return read_safetensors(path)
-    refuse_broken_archive(path)
+    fault = archive_fault(path) if zipfile.is_zipfile(path) else None  # as newer files of torch are
+    if fault is not None:
+        raise unreadable_error(path, fault)
     try:
         # a Namespace of options is in many checkpoints and is a plain holder of values
         with torch.serialization.safe_globals([argparse.Namespace]), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of pickles that are refused in words below
+            warnings.simplefilter("ignore")  # of pickles that are refused below
             return torch.load(path, map_location="cpu", weights_only=True), {}
     except pickle.UnpicklingError as error:
         if head[:2] != b"PK" and head[:1] != b"\x80":  # neither of the beginnings torch writes
-            raise unreadable(path, "its content is another") from error
+            raise unreadable_error(path, "its content is another") from error
         raise InputError(
             f"{path} holds more than tensors and numbers and could run code when loaded; it was "
             f"refused and nothing of it was run. If you trust it, save its tensors alone: "
@@ -45,20 +47,20 @@ def read_tensor_file(path: Path) -> tuple[Any, dict[str, str]]:
         ) from error
     # torch answers damage with almost any exception
     except (RuntimeError, EOFError, LookupError, ValueError, AttributeError, OSError) as error:
-        raise unreadable(path, (str(error) or type(error).__name__).splitlines()[0]) from error
+        raise unreadable_error(
+            path, (str(error) or type(error).__name__).splitlines()[0]
+        ) from error
 
 
-def refuse_broken_archive(path: Path) -> None:
-    """Compare the check sums of an archive, as newer files of torch are; torch itself does not."""
-    if not zipfile.is_zipfile(path):
-        return
+def archive_fault(path: Path) -> str | None:
+    """What is wrong with a zip archive, by its check sums, which torch itself does not compare."""
     try:
         with zipfile.ZipFile(path) as archive:
             broken = archive.testzip()
-    except (zipfile.BadZipFile, OSError, EOFError, NotImplementedError, RuntimeError) as error:
-        raise unreadable(path, str(error)) from error
-    if broken is not None:
-        raise unreadable(path, f"{broken} has another check sum")
+    # zipfile answers damage with almost any exception: BadZipFile, EOFError, struct.error, …
+    except Exception as error:
+        return str(error) or type(error).__name__
+    return None if broken is None else f"{broken} has another check sum"
 
 
 def read_safetensors(path: Path) -> tuple[Any, dict[str, str]]:
@@ -72,10 +74,10 @@ def read_safetensors(path: Path) -> tuple[Any, dict[str, str]]:
             names = file.keys()
             return {name: file.get_tensor(name) for name in names}, file.metadata() or {}
     except SafetensorError as error:
-        raise unreadable(path, str(error)) from error
+        raise unreadable_error(path, str(error)) from error
 
 
-def unreadable(path: Path, reason: str) -> InputError:
+def unreadable_error(path: Path, reason: str) -> InputError:
     """The error of a file that neither library reads."""
     return InputError(
         f"{path} is damaged, or not a file of torch.save or safetensors ({reason}). "

@@ -27,7 +27,7 @@ class Journal:
         self.events: SummaryWriter | None = None
         if not processes.is_writer():
             return
-        run.forget_metrics_after(start)
+        run.drop_metrics_after(start)
         self.events = SummaryWriter(str(run.path / "tensorboard"), purge_step=start + 1)
 
     def write(self, step: int, values: dict[str, Any], *, speed: float | None = None) -> None:

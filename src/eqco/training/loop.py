@@ -16,9 +16,9 @@ from eqco.data import Batch, StepLoader
 from eqco.encoders import average_running_statistics
 from eqco.methods import Method, StepOutput
 from eqco.runtime import processes
+from eqco.runtime.checkpointing import stop_on_signals
 from eqco.runtime.errors import InputError
 from eqco.runtime.run_directory import RunDirectory
-from eqco.runtime.signals import stop_on_signals
 from eqco.training.alarms import Alarms, NonFiniteLossError, checkpoint_hint, require_finite
 from eqco.training.diagnostics import Diagnostics, diagnose
 from eqco.training.journal import Journal
