@@ -5,16 +5,17 @@ from dataclasses import replace
 import pytest
 
 from eqco.recipes import RECIPES, named_recipe
-from eqco.recipes.profiles import DEMO, DESK, LIGHT, PAPER, PROFILES, at_scale
+from eqco.recipes.profiles import DESK, PAPER, PROFILES, at_scale
 
 
-@pytest.mark.parametrize(("profile", "scale"), [("demo", DEMO), ("desk", LIGHT)])
 @pytest.mark.parametrize("name", RECIPES)
-def test_a_scale_gives_the_recipe_that_its_profile_names(name, profile, scale):
-    recipe = at_scale(RECIPES[name], scale)
-    if RECIPES[name].method == "moco":
-        recipe = replace(recipe, negatives=replace(recipe.negatives, count=scale.memory))
-    assert recipe == named_recipe(name, profile)
+@pytest.mark.parametrize("profile", [name for name, scale in PROFILES.items() if scale.small])
+def test_a_small_profile_keeps_the_method_and_shortens_the_rest(name, profile):
+    published, small, scale = RECIPES[name], named_recipe(name, profile), PROFILES[profile]
+    assert type(small.method) is type(published.method)
+    assert small.method.queue_size == min(published.method.queue_size, scale.memory)
+    assert (small.training.epochs, small.training.num_queries) == (scale.epochs, scale.num_queries)
+    assert (small.encoder.backbone, small.data.image_size) == ("light", scale.small.image_size)
 
 
 @pytest.mark.parametrize("name", RECIPES)
