@@ -133,7 +133,6 @@ def test_a_log_file_says_of_which_step_an_earlier_reading_is():
     assert "f̂ 1.23 (bound of step 600)," in later
 
 
-@pytest.mark.slow
 def test_a_training_leaves_a_run_that_its_recipe_file_repeats(tmp_path):
     first = eqco("train", *QUICK, "--out", tmp_path / "a", "--method.count", 5)
     assert first.returncode == 0, first.stderr
@@ -152,7 +151,6 @@ def test_a_training_leaves_a_run_that_its_recipe_file_repeats(tmp_path):
     assert lines[0] == lines[1]
 
 
-@pytest.mark.slow
 def test_sigterm_saves_and_says_how_to_go_on(tmp_path):
     place = tmp_path / "run"
     command = [sys.executable, "-m", "eqco", "train", *QUICK, "--training.epochs", "50"]
@@ -174,7 +172,6 @@ def test_sigterm_saves_and_says_how_to_go_on(tmp_path):
     assert (place / "checkpoints" / "last.pt").exists()
 
 
-@pytest.mark.slow
 def test_a_folder_of_images_without_classes_trains_and_resumes(tmp_path):
     """JPEG files of several sizes in one folder, decoded by a worker process."""
     folder = tmp_path / "photos" / "mine"
