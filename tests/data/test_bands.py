@@ -11,7 +11,14 @@ from PIL import Image
 from torch.testing import assert_close
 from torchvision.transforms.v2 import functional as tv
 
-from eqco.data import Augment, Pipeline, draw_parameters, evaluation_view, open_source
+from eqco.data import (
+    Augment,
+    Pipeline,
+    ViewSpec,
+    draw_parameters,
+    evaluation_view,
+    open_source,
+)
 from eqco.data.albums import open_album
 from eqco.data.bands import COLOUR, Bands, Layout, from_array
 from eqco.data.decoding import UnreadableImageError, find_layout, read_header, read_image
@@ -203,8 +210,9 @@ def test_three_bands_of_npy_are_the_same_set_as_the_pictures(tmp_path, memory_gi
     views = []
     for kind in ("npy", "png"):
         split = open_source(tmp_path / kind, memory_gib=memory_gib)["train"]
-        loader = StepLoader(split, MOCO_V2, num_views=2, num_queries=4, size=20, seed=0)
-        views.append(torch.cat(loader.batch(0)[0]))
+        loader = StepLoader(split, [ViewSpec(MOCO_V2, 20)] * 2, num_queries=4, seed=0)
+        (batch,) = loader.micro_batches(0)
+        views.append(torch.cat(batch.views))
     assert torch.equal(*views)
 
 
@@ -219,8 +227,9 @@ def test_a_band_cut_on_disk_is_cut_as_a_colour_would_be(tmp_path, channels, deep
     views = []
     for kind in ("bands", "colour"):
         split = open_source(tmp_path / kind, memory_gib=0)["train"]
-        loader = StepLoader(split, pipeline, num_views=1, num_queries=4, size=20, seed=0)
-        views.append(loader.batch(0)[0][0][:, 0])
+        loader = StepLoader(split, [ViewSpec(pipeline, 20)], num_queries=4, seed=0)
+        (batch,) = loader.micro_batches(0)
+        views.append(batch.views[0][:, 0])
         (evaluated, _), *_ = EvaluationLoader(split, size=20)
         assert evaluated.shape == (4, channels if kind == "bands" else 3, 20, 20)
     # eight bits are rounded after the cut, twice (rows, then columns); floating point is not

@@ -8,23 +8,28 @@ from eqco.recipes import RECIPES, named_recipe
 from eqco.recipes.profiles import DESK, PAPER, PROFILES, at_scale
 
 
-@pytest.mark.parametrize("name", RECIPES)
-@pytest.mark.parametrize("profile", [name for name, scale in PROFILES.items() if scale.small])
-def test_a_small_profile_keeps_the_method_and_shortens_the_rest(name, profile):
-    published, small, scale = RECIPES[name], named_recipe(name, profile), PROFILES[profile]
-    assert type(small.method) is type(published.method)
-    assert small.method.queue_size == min(published.method.queue_size, scale.memory)
-    assert (small.training.epochs, small.training.num_queries) == (scale.epochs, scale.num_queries)
-    assert (small.encoder.backbone, small.data.image_size) == ("light", scale.small.image_size)
+def test_k_equal_to_n_stays_so_and_a_queue_never_exceeds_the_memory():
+    """SimCLR is published with K = N = 256; MoCo's queue of 65536 is too long for small data."""
+    for scale in PROFILES.values():
+        simclr = at_scale(RECIPES["simclr"], scale)
+        assert simclr.method.count == simclr.training.num_queries == scale.num_queries
+        assert at_scale(RECIPES["mocov2"], scale).method.queue_size == scale.memory
+        assert at_scale(RECIPES["simo"], scale).method.count == 16
+
+
+def test_a_folder_is_trained_at_32_pixels_for_20_epochs_at_the_published_temperature():
+    recipe = named_recipe("simo", "folder")
+    assert (recipe.data.image_size, recipe.training.epochs) == (32, 20)
+    assert recipe.objective.temperature == RECIPES["simo"].objective.temperature
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_the_published_scale_changes_nothing_but_how_often_is_looked_and_how_data_is_read(name):
+def test_the_published_scale_changes_nothing_but_how_often_it_logs_and_how_data_is_read(name):
     recipe, published = at_scale(RECIPES[name], PAPER), RECIPES[name]
-    looks = {"log_every": 100, "diagnose_every": 1000}
+    intervals = {"log_every": 100, "diagnose_every": 1000}
     assert recipe == replace(
         published,
-        training=replace(published.training, **looks),
+        training=replace(published.training, **intervals),
         data=replace(published.data, workers=8),
     )
 
