@@ -11,14 +11,7 @@ from PIL import Image
 from torch.testing import assert_close
 from torchvision.transforms.v2 import functional as tv
 
-from eqco.data import (
-    Augment,
-    Pipeline,
-    ViewSpec,
-    draw_parameters,
-    evaluation_view,
-    open_source,
-)
+from eqco.data import Augment, Pipeline, draw_parameters, evaluation_view, open_source
 from eqco.data.albums import open_album
 from eqco.data.bands import COLOUR, Bands, Layout, from_array
 from eqco.data.decoding import UnreadableImageError, find_layout, read_header, read_image
@@ -28,6 +21,7 @@ from eqco.data.pictures import contact_sheet, views_picture
 from eqco.data.pipelines import MOCO_V1, MOCO_V2, PIPELINES, SIMCLR
 from eqco.data.sources import Source, Split
 from eqco.data.steps import StepLoader
+from eqco.data.views import ViewSpec
 from eqco.runtime.errors import InputError
 
 COUNTS = [1, 2, 4, 13]
@@ -210,7 +204,7 @@ def test_three_bands_of_npy_are_the_same_set_as_the_pictures(tmp_path, memory_gi
     views = []
     for kind in ("npy", "png"):
         split = open_source(tmp_path / kind, memory_gib=memory_gib)["train"]
-        loader = StepLoader(split, [ViewSpec(MOCO_V2, 20)] * 2, num_queries=4, seed=0)
+        loader = StepLoader(split, 2 * [ViewSpec(MOCO_V2, 20)], num_queries=4, seed=0)
         (batch,) = loader.micro_batches(0)
         views.append(torch.cat(batch.views))
     assert torch.equal(*views)

@@ -29,6 +29,7 @@ def record(initial, seed, profile="desk", **metrics):
     )
 
 
+@pytest.mark.end_to_end
 def test_a_smoke_run_trains_both_and_pretrains_once(tmp_path, trained_runs):
     site = RunContext(work=trained_runs)
     records = reproduce(TAB9, "smoke", (0,), tmp_path / "results", site)
