@@ -80,7 +80,7 @@ def test_the_desk_compares_the_same_fine_tuning_from_two_weights():
     random, simo = TAB9.profiles["desk"]
     assert random["detection"] == simo["detection"]
     training = recipe_from_dict(simo["pretraining"]["recipe"])
-    assert (training.method, training.training.seed) == ("simo", 0)
+    assert (training.method.name, training.training.seed) == ("simo", 0)
     assert training.encoder.backbone == random["backbone"]
     assert replace(training.encoder, stem="imagenet") == training.encoder
 
