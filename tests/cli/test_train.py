@@ -69,7 +69,7 @@ def test_recipes_are_listed_and_shown(columns, capsys, monkeypatch):
         ),
         (["--device", "cuda:7"], "--device cuda:7 cannot be used here"),
         (["--device", "toaster"], "--device toaster is no device; choose cpu"),
-        (["--recipe", "mocov1", "--training.epochs", "5"], "optimiser.drops=(7, 10); they must"),
+        (["--recipe", "mocov1", "--training.epochs", "5"], "optimiser.drops=(12, 16); they must"),
         (["--out", "a-file"], "a-file cannot be written (File exists)"),
     ],
 )
@@ -145,8 +145,8 @@ def test_a_training_leaves_a_run_that_its_recipe_file_repeats(tmp_path):
     assert "images/s" in first.stdout
     recipe = json.loads((tmp_path / "a" / "recipe.json").read_text())
     assert recipe["method"]["count"] == 5
-    second = eqco("train", "--recipe", tmp_path / "a" / "recipe.json", "--out", tmp_path / "b")
-    assert second.returncode == 0, second.stderr
+    again = ["--recipe", str(tmp_path / "a" / "recipe.json"), "--out", str(tmp_path / "b")]
+    assert main(["train", *again]) == 0
     lines = [(tmp_path / name / "metrics.jsonl").read_text() for name in "ab"]
     assert lines[0] == lines[1]
 
