@@ -1,13 +1,16 @@
-# Two commands do everything on a fresh machine with Python and make: `make demo`, `make test`.
-# Each sets up its own .venv; nothing is installed again until pyproject.toml changes.
+# On a fresh machine with Python and make: `make demo`; while working: `make check`; before handing in:
+# `make test`. Each sets up its own .venv; nothing is installed again until pyproject.toml changes.
 
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint types documents bench clean
+.PHONY: demo check test lint types documents bench clean
 
 demo: .venv/installed-train
 	$(BIN)/eqco demo
+
+check: lint types .venv/installed-dev
+	$(BIN)/pytest -n 2 -m "not end_to_end and not faults"
 
 test: lint types .venv/installed-dev
 	$(BIN)/pytest -n 2

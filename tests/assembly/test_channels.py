@@ -18,6 +18,8 @@ from eqco.recipes import named_recipe
 from eqco.runtime.errors import InputError
 from eqco.runtime.run_directory import RunDirectory
 
+pytestmark = pytest.mark.end_to_end
+
 COUNTS = [1, 2, 4, 13]
 
 

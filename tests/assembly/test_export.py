@@ -20,6 +20,8 @@ from eqco.assembly.export import export_weights
 from eqco.assembly.model_card import model_card, run_facts
 from eqco.runtime.errors import InputError
 
+pytestmark = pytest.mark.end_to_end
+
 
 def images_of(size, count=3):
     return torch.randn(count, 3, size, size, generator=torch.Generator().manual_seed(7))

@@ -2,12 +2,9 @@
 
 import re
 
-import pytest
-
 from eqco.cli.main import main
 
 
-@pytest.mark.slow
 def test_the_demo_leaves_tables_plots_and_an_encoder(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["demo", "--profile", "smoke"]) == 0

@@ -105,7 +105,6 @@ def test_embed_refuses_several_processes(weights, tmp_path, monkeypatch, capsys)
     assert [path.name for path in tmp_path.iterdir()] == [weights]
 
 
-@pytest.mark.slow
 def test_an_embedding_that_was_killed_goes_on_to_the_same_file(tmp_path, monkeypatch):
     save_photos(tmp_path / "photos", 1500, side=20)
     monkeypatch.chdir(tmp_path)

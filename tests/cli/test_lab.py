@@ -64,13 +64,6 @@ def test_reproduce_runs_once_and_resumes(tmp_path, capsys):
     assert "Steadiness" in capsys.readouterr().out
 
 
-def test_reproduce_lists_what_there_is(capsys):
-    assert main(["reproduce", "--list"]) == 0
-    out = capsys.readouterr().out
-    assert "tab5" in out
-    assert "study-bound" in out
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -10,6 +10,8 @@ from eqco.experiments import status as status_module
 from eqco.experiments.catalog import EXPERIMENTS, find_experiment
 from eqco.experiments.experiment import MissingDataError, reproduce
 from eqco.experiments.status import status
+from eqco.experiments.tasks import simo
+from eqco.recipes.profiles import SMOKE
 from eqco.report.status import duration
 from eqco.runtime.errors import InputError
 from eqco.runtime.records import read_records
@@ -18,8 +20,14 @@ from eqco.training.alarms import NonFiniteLossError
 FEW = {name: EXPERIMENTS[name] for name in ("tab5", "study-bound")}
 
 
+@pytest.fixture
+def timing():
+    """The function that times, before it is replaced."""
+    return status_module.timed_seconds
+
+
 @pytest.fixture(autouse=True)
-def no_timing(monkeypatch):
+def no_timing(monkeypatch, timing):
     """A training takes a minute for each of its epochs."""
     monkeypatch.setattr(
         status_module,
@@ -78,6 +86,11 @@ def test_the_list_says_what_is_done_and_what_the_rest_needs(tmp_path, capsys, mo
     assert set(EXPERIMENTS) <= set(lines)
     assert " 2/2 " in lines["tab5"]
     assert "0/22, ~4.4 h" in lines["fig4"]  # 11 runs of 12 epochs with 2 seeds
+
+
+def test_a_training_that_no_record_tells_of_is_timed_and_grows_with_its_width(timing):
+    narrow, wide = (simo(SMOKE, count=4, alpha=None, encoder={"width": w}) for w in (1, 2))
+    assert 0 < 4 * timing(narrow) == timing(wide)
 
 
 def test_the_time_of_missing_runs_is_taken_from_records_of_this_machine(tmp_path):

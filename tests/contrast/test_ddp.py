@@ -33,7 +33,7 @@ dist.destroy_process_group()
 """
 
 
-@pytest.mark.slow
+@pytest.mark.end_to_end
 def test_two_processes_average_the_gradients_of_the_loss(tmp_path):
     import socket
 

@@ -338,7 +338,7 @@ def test_the_objective_is_the_weighted_sum_of_its_contrasts():
     assert_close(total, 0.25 * parts[0] + 0.75 * parts[1])
 
 
-@pytest.mark.slow
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("num_negatives", [None, "both views", 20, 700])
 def test_torch_compile_gives_the_same_in_one_graph(num_negatives, monkeypatch):
     monkeypatch.setattr("eqco.contrast.streaming.CHUNK_ELEMENTS", 1024)
@@ -362,7 +362,7 @@ def test_torch_compile_gives_the_same_in_one_graph(num_negatives, monkeypatch):
     assert_close(found[0][1], found[1][1])
 
 
-@pytest.mark.slow
+@pytest.mark.end_to_end
 def test_a_temperature_that_moves_stays_in_one_graph():
     queries, positives = vectors(0, 8, 16).float(), vectors(1, 8, 16).float()
 

@@ -142,7 +142,7 @@ WORKER = """
 """
 
 
-@pytest.mark.slow
+@pytest.mark.end_to_end
 def test_queues_inside_ddp_hold_the_keys_of_all_processes():
     command = ["-W", "ignore", "-c", textwrap.dedent(WORKER)]
     said = ended(start(command, 2), timeout=120)

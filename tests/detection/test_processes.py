@@ -12,7 +12,7 @@ from eqco.detection import write_squares
 SCRIPT = Path(__file__).with_name("detecting_together.py")
 
 
-@pytest.mark.slow
+@pytest.mark.end_to_end
 def test_processes_hold_the_same_weights_and_statistics_and_share_the_testing(tmp_path):
     data = write_squares(tmp_path / "squares", images={"train": 4}, side=64)
     for code, _, errors in ended(start([SCRIPT, data, tmp_path], 2)):

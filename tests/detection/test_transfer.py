@@ -78,6 +78,7 @@ def stopping_at(step, monkeypatch):
     monkeypatch.setattr("eqco.detection.fine_tuning.rate_at", rate)
 
 
+@pytest.mark.end_to_end
 def test_stopped_and_resumed_equals_never_stopped(squares, finished, tmp_path, monkeypatch):
     place = tmp_path / "stopped"
     with monkeypatch.context() as patched:

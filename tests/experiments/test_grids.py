@@ -57,6 +57,7 @@ def record(task, seed, accuracy, profile="smoke"):
     )
 
 
+@pytest.mark.end_to_end
 def test_a_training_that_two_experiments_need_is_done_once(tmp_path, trainings):
     plain = simo(SMOKE, count=None, alpha=None)
     context = RunContext(work=tmp_path / "runs")
@@ -70,6 +71,7 @@ def test_a_training_that_two_experiments_need_is_done_once(tmp_path, trainings):
     assert min(fig4[0].seconds, tab3[0].seconds) > 0.99 * training
 
 
+@pytest.mark.end_to_end
 def test_a_stopped_reproduction_goes_on_and_ends_where_it_would_have(tmp_path, trainings):
     recipe = simo(SMOKE, count=4, alpha=32, epochs=400)
     experiment = only(find_experiment("fig4"), recipe)

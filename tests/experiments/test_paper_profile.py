@@ -111,7 +111,7 @@ def test_the_settings_of_the_recipes_are_the_published_ones():
     assert by_name["simo"].optimiser.warmup_epochs == 10
 
 
-@pytest.mark.slow
+@pytest.mark.end_to_end
 @pytest.mark.parametrize(
     ("run", "num_queries", "num_negatives"),
     [

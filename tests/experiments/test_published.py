@@ -37,7 +37,7 @@ TABLES, PROSE = FIXTURE["tables"], FIXTURE["prose"]
 @pytest.fixture(scope="module")
 def tex():
     if not PAPER.is_file():
-        pytest.skip("the paper is not beside this repository")
+        pytest.skip("an extra: published_numbers.json beside the paper's text, which is not here")
     return PAPER.read_text()
 
 

@@ -93,6 +93,7 @@ def test_no_seeds_is_refused(tmp_path):
         reproduce(find_experiment("tab5"), "smoke", [], tmp_path)
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_every_experiment_runs_its_smoke_profile(name, tmp_path, trained_runs):
     experiment = find_experiment(name)

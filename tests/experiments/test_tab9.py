@@ -29,6 +29,7 @@ def record(initial, seed, profile="desk", **metrics):
     )
 
 
+@pytest.mark.end_to_end
 def test_a_smoke_run_trains_both_and_pretrains_once(tmp_path, trained_runs):
     site = RunContext(work=trained_runs)
     records = reproduce(TAB9, "smoke", (0,), tmp_path / "results", site)
@@ -79,7 +80,7 @@ def test_the_desk_compares_the_same_fine_tuning_from_two_weights():
     random, simo = TAB9.profiles["desk"]
     assert random["detection"] == simo["detection"]
     training = recipe_from_dict(simo["pretraining"]["recipe"])
-    assert (training.method, training.training.seed) == ("simo", 0)
+    assert (training.method.name, training.training.seed) == ("simo", 0)
     assert training.encoder.backbone == random["backbone"]
     assert replace(training.encoder, stem="imagenet") == training.encoder
 

@@ -20,8 +20,6 @@ from eqco.runtime.checkpoints import CheckpointError, first_not_finite, read_che
 from eqco.runtime.errors import InputError
 from eqco.runtime.run_directory import RunDirectory
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_file_that_vanishes_is_named_and_put_back_the_run_goes_on(workers, warm, files, tmp_path):

@@ -16,7 +16,6 @@ def limit_memory():
     resource.setrlimit(resource.RLIMIT_DATA, (3 * 2**30, 3 * 2**30))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["jpeg", "png", "others"])
 def test_damaged_images_are_decoded_or_refused(kind, tmp_path, record_property):
     command = [sys.executable, str(SCRIPT), kind, "0", str(COUNT), str(tmp_path / "image")]

@@ -11,8 +11,6 @@ from faults.warm import children_of, state_of
 
 from eqco.runtime.run_directory import RunDirectory
 
-pytestmark = pytest.mark.slow
-
 EPOCHS = ["--training.epochs", 30]
 KILLS = 24  # at random steps
 KILLS_WHILE_WRITING = 16

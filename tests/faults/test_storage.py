@@ -16,8 +16,6 @@ from faults.trainings import SMALL, assert_same_end, saved_step
 from eqco.runtime.checkpoints import CheckpointError, read_checkpoint, write_checkpoint
 from eqco.runtime.run_directory import RunDirectory
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture
 def run(trained, tmp_path):

@@ -79,6 +79,7 @@ def test_stopped_and_resumed_equals_never_stopped(tmp_path):
         assert_close(cut[part], whole[part], rtol=0, atol=0)
 
 
+@pytest.mark.end_to_end
 def test_its_encoder_is_exported_alone(tmp_path):
     recipe = replace(RECIPE, encoder=replace(RECIPE.encoder, backbone="resnet18", stem="small"))
     recipe = replace(recipe, training=replace(recipe.training, epochs=1, num_queries=48))

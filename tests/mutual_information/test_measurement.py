@@ -50,7 +50,7 @@ def test_grouping_changes_a_reading_by_rounding_only():
             assert abs(alone[key] - together[key]) < 1e-5
 
 
-@pytest.mark.slow
+@pytest.mark.end_to_end
 def test_grouping_changes_a_long_training_by_less_than_a_hundredth():
     settings = {"steps": 1500, "repeats": 100, "output_size": 32}
     pair = [InfoNCE(), EqCo(alpha=512)]

@@ -85,7 +85,6 @@ def whole(tmp_path_factory):
     return place / "runs" / "simo"
 
 
-@pytest.mark.slow
 def test_a_killed_worker_is_started_again_and_nothing_differs(whole, tmp_path):
     command = [*TORCHRUN, "--max-restarts", "2", *EQCO, *SETTINGS]
     job = run(command, cwd=tmp_path)
@@ -100,7 +99,6 @@ def test_a_killed_worker_is_started_again_and_nothing_differs(whole, tmp_path):
     assert (mine / "metrics.jsonl").read_text() == (whole / "metrics.jsonl").read_text()
 
 
-@pytest.mark.slow
 def test_a_job_stopped_on_two_processes_goes_on_on_one(whole, tmp_path):
     job = run([*EQCO, *SETTINGS, "--processes", "2"], cwd=tmp_path)
     mine = tmp_path / "runs" / "simo"
@@ -117,7 +115,6 @@ def test_a_job_stopped_on_two_processes_goes_on_on_one(whole, tmp_path):
     assert_close(held(mine)["method"], held(whole)["method"], rtol=1e-2, atol=1e-3)
 
 
-@pytest.mark.slow
 def test_two_machines_are_two_processes(whole, tmp_path):
     """Two agents of torchrun that meet at one address, as on two machines with a shared folder."""
     meeting = ["--nnodes", "2", "--nproc-per-node", "1", "--rdzv-backend", "c10d"]
@@ -128,7 +125,6 @@ def test_two_machines_are_two_processes(whole, tmp_path):
     assert_close(held(tmp_path / "runs" / "simo"), held(whole), rtol=0, atol=0)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("count", "fate"), [(2, signal.SIGSTOP), (2, signal.SIGKILL)])
 def test_a_rank_that_hangs_or_is_gone_is_named(count, fate, tmp_path):
     command = [*EQCO, *SETTINGS, "--training.epochs", "500", "--timeout", "20"]
@@ -150,7 +146,6 @@ def test_a_rank_that_hangs_or_is_gone_is_named(count, fate, tmp_path):
     assert held(tmp_path / "run")["step"] >= saved
 
 
-@pytest.mark.slow
 def test_a_rank_that_never_comes_is_told(tmp_path):
     lonely = start([*EQCO, *SETTINGS, "--timeout", "2", "--out", tmp_path / "run"], 2)
     lonely[1].kill()
@@ -161,7 +156,6 @@ def test_a_rank_that_never_comes_is_told(tmp_path):
     assert "Traceback" not in errors
 
 
-@pytest.mark.slow
 def test_a_restart_does_not_take_over_the_run_of_another_job(whole, tmp_path):
     """Refused at first, and refused again by the launcher's second try."""
     before = (whole / "metrics.jsonl").read_text()

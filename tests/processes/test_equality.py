@@ -23,7 +23,6 @@ def held(tmp_path_factory):
     return found
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("count", COUNTS)
@@ -39,7 +38,6 @@ def test_processes_hold_what_one_process_holds(held, count, dtype, name):
             assert_close(theirs, alone[kind], rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("count", COUNTS)
 def test_all_processes_hold_the_same_to_the_bit(held, count):
     for rank in range(1, count):
@@ -47,7 +45,6 @@ def test_all_processes_hold_the_same_to_the_bit(held, count):
             assert_close(held[count, rank][case], state, rtol=0, atol=0)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("count", COUNTS)
 def test_features_are_shared_out_and_complete(held, count):
     """95 images do not divide by the processes, and 3 are fewer than four of them."""

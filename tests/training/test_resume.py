@@ -405,7 +405,7 @@ def test_channels_last_changes_nothing_but_rounding(tmp_path):
     assert found[0] == pytest.approx(found[1], rel=1e-3)
 
 
-@pytest.mark.slow
+@pytest.mark.end_to_end
 def test_compiled_encoders_train_to_the_same_but_rounding(tmp_path):
     found = []
     for compiled in (False, True):
