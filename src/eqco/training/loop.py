@@ -16,9 +16,9 @@ from eqco.data import Batch, StepLoader
 from eqco.encoders import average_running_statistics
 from eqco.methods import Method, StepOutput
 from eqco.runtime import processes
+from eqco.runtime.checkpointing import checkpointing
 from eqco.runtime.errors import InputError
 from eqco.runtime.run_directory import RunDirectory
-from eqco.runtime.signals import stop_on_signals
 from eqco.training.alarms import Alarms, NonFiniteLossError, checkpoint_hint, require_finite
 from eqco.training.diagnostics import Diagnostics, diagnose
 from eqco.training.journal import Journal
@@ -130,7 +130,17 @@ def run_training(
     diagnostics: Diagnostics | None = None
     metrics: dict[str, float] = {}
     step = diagnosed_at = start
-    with stop_on_signals() as request:
+
+    def save(step: int) -> None:
+        require_finite(step, mean(output.loss), saved(run))
+        largest = largest_weight(method)
+        require_finite(step, largest, saved(run), what="the largest weight")
+        state = snapshot(components, scaler, alarms, recipe, step)
+        if processes.is_writer():
+            run.save(state, keep=due(step, intervals.keep_every))
+
+    every = (intervals.save_every, intervals.keep_every)
+    with checkpointing(save, total_steps=intervals.total_steps, every=every) as checkpoints:
         for micro_batches in loader.iterate(start, intervals.total_steps):
             rate = components.learning_rate(step)
             for group in components.optimiser.param_groups:
@@ -154,7 +164,7 @@ def run_training(
                 )
                 loss = mean(output.loss)
                 messages = alarms.check(step, loss, diagnostics, intervals.warmup_steps)
-            # after the diagnosis: a queue that has new keys is no longer what the queries met
+            # after the diagnosis: a queue that has new keys is no longer what the queries saw
             method.after_step(output)
             if diagnosed or step % intervals.log_every == 0 or step == intervals.total_steps:
                 value = require_finite(step, mean(output.loss), saved(run))
@@ -174,26 +184,13 @@ def run_training(
             if due(step, intervals.probe_every) and probe and step < intervals.total_steps:
                 found = run_probe(method, probe)
                 journal.write(step, {f"probe/{name}": value for name, value in found.items()})
-            # all stop at one step, whichever of them was asked to
-            stopping = processes.any_of(request.signal is not None)
-            keep = due(step, intervals.keep_every)
-            if keep or due(step, intervals.save_every) or step == intervals.total_steps or stopping:
-                require_finite(step, mean(output.loss), saved(run))
-                largest = largest_weight(method)
-                require_finite(step, largest, saved(run), what="the largest weight")
-                state = snapshot(components, scaler, alarms, recipe, step)
-                if processes.is_writer():
-                    run.save(state, keep=keep)
-            if stopping:
+            if checkpoints.after_step(step):
                 break
     if step == intervals.total_steps and probe is not None:
         metrics = run_probe(method, probe)
         journal.write_once(step, {f"probe/{name}": value for name, value in metrics.items()})
     journal.close()
-    # another process may have got the signal
-    complete = step == intervals.total_steps
-    stopped_by = None if complete else request.signal or "SIGTERM"
-    return Outcome(step=step, stopped_by=stopped_by, probe=metrics)
+    return Outcome(step=step, stopped_by=checkpoints.stopped_by, probe=metrics)
 
 
 def warm_up(components: TrainerComponents) -> None:
