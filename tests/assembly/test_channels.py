@@ -46,12 +46,12 @@ def write_classes(folder, channels, *, kind=np.uint8):
 
 @pytest.fixture(scope="module", params=COUNTS)
 def run(request, tmp_path_factory):
-    """A short training on images of that many bands: number, data, run directory, announcement."""
+    """A short training on images of that many bands: number, data, run directory, run info."""
     place = tmp_path_factory.mktemp("bands")
     kind = np.uint16 if request.param == 13 else np.uint8
     data = write_classes(place / "data", request.param, kind=kind)
     about = []
-    train(recipe(), data, out=place / "run", announce=about.append)
+    train(recipe(), data, out=place / "run", on_start=about.append)
     return request.param, data, place / "run", about[0]
 
 

@@ -69,7 +69,7 @@ def test_recipes_are_listed_and_shown(columns, capsys, monkeypatch):
         ),
         (["--device", "cuda:7"], "--device cuda:7 cannot be used here"),
         (["--device", "toaster"], "--device toaster is no device; choose cpu"),
-        (["--recipe", "mocov1", "--training.epochs", "5"], "optimiser.drops=(7, 10); they must"),
+        (["--recipe", "mocov1", "--training.epochs", "5"], "optimiser.drops=(12, 16); they must"),
         (["--out", "a-file"], "a-file cannot be written (File exists)"),
     ],
 )
@@ -170,7 +170,7 @@ def test_sigterm_saves_and_says_how_to_go_on(tmp_path):
     process.send_signal(signal.SIGTERM)
     output, _ = process.communicate(timeout=120)
     assert process.returncode == 143
-    assert f"go on with: eqco train --resume {place}" in output
+    assert f"resume with: eqco train --resume {place}" in output
     assert (place / "checkpoints" / "last.pt").exists()
 
 

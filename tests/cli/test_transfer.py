@@ -118,7 +118,7 @@ def test_a_job_that_is_started_again_goes_on_and_another_is_refused(squares, cap
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "one")
     assert main(command) == 0
     said = capsys.readouterr().out
-    assert "started again after a process was lost: going on from runs/detection" in said
+    assert "started again after a process was lost: resuming runs/detection" in said
     assert read_checkpoint(last)["step"] == 4
 
 

@@ -17,7 +17,7 @@ from eqco.data import Batch, DataSettings
 from eqco.encoders import Encoder, normalised_head, scheduled_ema_decay, split_batch_norm
 from eqco.methods import METHODS, MethodParts, MoCoSettings, SimCLRSettings, SiMoSettings
 from eqco.methods.base import KeyEncoderSettings
-from eqco.recipes.profiles import for_short_training
+from eqco.recipes.profiles import scale_method
 from eqco.runtime.errors import InputError
 from eqco.training.diagnostics import diagnose
 
@@ -68,7 +68,7 @@ def variations(settings):
 
 
 def small(kind):
-    return for_short_training(kind(), ema_decay=0.9, memory=N)
+    return scale_method(kind(), ema_decay=0.9, memory=N)
 
 
 VARIANTS = {

@@ -5,16 +5,22 @@ from dataclasses import replace
 import pytest
 
 from eqco.recipes import RECIPES, named_recipe
-from eqco.recipes.profiles import DEMO, DESK, LIGHT, PAPER, PROFILES, at_scale
+from eqco.recipes.profiles import DESK, PAPER, PROFILES, at_scale
 
 
-@pytest.mark.parametrize(("profile", "scale"), [("demo", DEMO), ("desk", LIGHT)])
-@pytest.mark.parametrize("name", RECIPES)
-def test_a_scale_gives_the_recipe_that_its_profile_names(name, profile, scale):
-    recipe = at_scale(RECIPES[name], scale)
-    if RECIPES[name].method == "moco":
-        recipe = replace(recipe, negatives=replace(recipe.negatives, count=scale.memory))
-    assert recipe == named_recipe(name, profile)
+@pytest.mark.parametrize(
+    ("profile", "num_queries", "epochs", "queue", "simclr_negatives"),
+    [("desk", 256, 12, 4096, 256), ("folder", 256, 20, 4096, 256), ("demo", 128, 200, 256, 128)],
+)
+def test_a_profile_scales_batch_epochs_queue_and_negatives(
+    profile, num_queries, epochs, queue, simclr_negatives
+):
+    """The longest queue is the scale's; SimCLR keeps as many negatives as queries, SiMo its 16."""
+    recipes = {name: named_recipe(name, profile) for name in RECIPES}
+    assert {each.training.num_queries for each in recipes.values()} == {num_queries}
+    assert {each.training.epochs for each in recipes.values()} == {epochs}
+    counts = {name: each.method.num_negatives(num_queries) for name, each in recipes.items()}
+    assert counts == {"simo": 16, "mocov1": queue, "mocov2": queue, "simclr": simclr_negatives}
 
 
 @pytest.mark.parametrize("name", RECIPES)

@@ -29,7 +29,7 @@ PIXEL_BYTES = 2**30  # the most that the train images' pixels may take as featur
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One line of the table: what was asked, how, and what came of it."""
+    """One line of the table: the encoder, the protocol and the accuracy."""
 
     name: str
     by: str
@@ -41,14 +41,14 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """The table, and what pictures are made of: the asked encoder's features."""
+    """The table, and what pictures are made of: the encoder's features."""
 
     weights: Weights
     protocol: ProtocolName
     data: str
-    settings: str  # in words
-    rows: tuple[Row, ...]  # the encoder asked about is the last
-    left_out: str  # in words: the row that is missing and why; empty if none is
+    settings: str  # for people
+    rows: tuple[Row, ...]  # the encoder itself is the last
+    left_out: str  # the row that is missing and why; empty if none is
     train: Split
     test: Split
     train_features: Features
@@ -87,7 +87,7 @@ def compare_encoder(
         seed: of random weights, of the probe's held-out part, of linear training.
         device: where to compute.
         workers: processes that decode images on disk.
-        checkpoint: where linear training leaves what it can go on from.
+        checkpoint: where linear training leaves what it can resume from.
         overwrite: begin anew where that is of another training.
         stage: shows the progress of each stretch of work.
     """
@@ -98,14 +98,14 @@ def compare_encoder(
             f"{weights.in_channels}. Give images like those it was trained on."
         )
     side = pixel_side(len(train_split), weights.image_size, source.channels)
-    asked = [(f"raw pixels, {side}×{side}", pixels(side, source.channels))]
+    encoders = [(f"raw pixels, {side}×{side}", pixels(side, source.channels))]
     if weights.architecture is not None:
-        asked.append((f"random weights, {weights.architecture}", random_like(weights, seed)))
-    asked.append((Path(weights.name).name, weights))
+        encoders.append((f"random weights, {weights.architecture}", random_like(weights, seed)))
+    encoders.append((Path(weights.name).name, weights))
     rows = []
     details: dict[str, Any]
     k = usual_neighbours(len(train_split)) if neighbours is None else neighbours
-    for name, encoder in asked:
+    for name, encoder in encoders:
         backbone = encoder.backbone.to(device)
         with stage(f"features of {name}", len(train_split) + len(test_split)) as advance:
             train_features, test_features = (
@@ -131,7 +131,7 @@ def compare_encoder(
                 found = probe_accuracy(test_features, train_features, seed=seed)
                 scores, how = found.scores, "probe"
                 details = {"penalty": found.penalty, "converged": found.converged}
-        rows.append(row(name, how, scores, test_features.labels, details))
+        rows.append(make_row(name, how, scores, test_features.labels, details))
     if protocol == "linear":
         assert linear is not None
         steps = linear.epochs * (len(train_split) // linear.batch_size)
@@ -151,14 +151,14 @@ def compare_encoder(
             )
         proof = {"backbone_before": trained.before, "backbone_after": trained.after}
         details = {**proof, "losses": trained.losses}
-        rows.append(row(name, "linear", trained.scores, trained.labels, details))
+        rows.append(make_row(name, "linear", trained.scores, trained.labels, details))
     return Evaluation(
         weights=weights,
         protocol=protocol,
         data=source.name,
         settings=describe_protocol(protocol, k, temperature, linear),
         rows=tuple(rows),
-        left_out=left_out(weights),
+        left_out=missing_row_note(weights),
         train=train_split,
         test=test_split,
         train_features=train_features,
@@ -181,10 +181,10 @@ def describe_protocol(
     )
 
 
-def left_out(weights: Weights) -> str:
+def missing_row_note(weights: Weights) -> str:
     """Why there is no row of random weights; empty if there is one.
 
-    >>> left_out(pixels(8))
+    >>> missing_row_note(pixels(8))
     'There is no row of random weights: pixels have none.'
     """
     if weights.architecture is not None:
@@ -195,7 +195,7 @@ def left_out(weights: Weights) -> str:
     return f"There is no row of random weights: {why}."
 
 
-def row(
+def make_row(
     name: str, how: str, scores: Tensor, labels: Tensor, details: dict[str, Any] | None = None
 ) -> Row:
     """A line of the table."""
@@ -208,16 +208,16 @@ def labelled_splits(source: Source, test: str | None) -> tuple[Split, Split]:
     """What to train on and what to test on; refused before anything is computed."""
     usual = next((name for name in ("test", "val") if name in source), None)
     if "train" not in source or (test is None and usual is None):
-        raise needs_labels(source, f"it has {' and '.join(source.splits)} alone")
+        raise no_labels_error(source, f"it has {' and '.join(source.splits)} alone")
     splits = source["train"], source[test or usual or "test"]
     for split in splits:
         if split.labels is None:
-            raise needs_labels(source, f"its split {split.name!r} has no labels")
+            raise no_labels_error(source, f"its split {split.name!r} has no labels")
     bootstrap(0, len(splits[1]))  # refuses what has no interval
     return splits
 
 
-def needs_labels(source: Source, why: str) -> InputError:
+def no_labels_error(source: Source, why: str) -> InputError:
     """The error of images that tell no classes to test by."""
     return InputError(
         f"{source.name} cannot be tested on: {why}, and a test needs labelled images both to "

@@ -107,7 +107,7 @@ def write_timm(weights: Weights, out: Path) -> tuple[str, ...]:
     architecture = weights.architecture
     plain = architecture is not None and (architecture.width, architecture.stem) == (1, "imagenet")
     if architecture is None or not plain or architecture.name == "light":
-        raise InputError(f"timm has no network like {called(weights)}. {remedy(weights)}")
+        raise InputError(f"timm has no network like {network_name(weights)}. {remedy(weights)}")
     name = architecture.name.removeprefix(TIMM)
     with atomic_write(out) as partial:
         save(state_with_metadata(weights), partial)
@@ -160,7 +160,7 @@ def write_moco(weights: Weights, out: Path, epoch: int) -> tuple[str, ...]:
     }
     with atomic_write(out) as partial:
         save(content, partial)
-        refuse_other_features(from_moco(partial, name), weights)
+        refuse_other_features(load_moco(partial, name), weights)
     return (
         "# with the scripts of github.com/facebookresearch/moco, unchanged",
         f"python main_lincls.py -a {name} --pretrained {out.name} IMAGENET",
@@ -168,7 +168,7 @@ def write_moco(weights: Weights, out: Path, epoch: int) -> tuple[str, ...]:
     )
 
 
-def from_moco(file: Path, name: str) -> nn.Module:
+def load_moco(file: Path, name: str) -> nn.Module:
     """torchvision's network with a checkpoint of MoCo's form in it."""
     prefix, head = "module.encoder_q.", "module.encoder_q.fc."
     state = torch.load(file, weights_only=True)["state_dict"]
@@ -189,8 +189,8 @@ def torchvision_name(weights: Weights, to: Format) -> str:
     plain = own == (1, "imagenet", 3)
     if not plain or name not in (*RESNETS, *list_models(module=resnet)):
         raise InputError(
-            f"--to {to} needs one of torchvision's ResNets, and {called(weights)} is none of them. "
-            f"{remedy(weights)}"
+            f"--to {to} needs one of torchvision's ResNets, and {network_name(weights)} is none of "
+            f"them. {remedy(weights)}"
         )
     return name
 
@@ -209,7 +209,7 @@ def remedy(weights: Weights) -> str:
     return OTHERS + (NEXT_TIME if weights.recipe is not None else "")
 
 
-def called(weights: Weights) -> str:
+def network_name(weights: Weights) -> str:
     """What to call the network in front of the user."""
     if weights.architecture is None:
         return f"a {type(weights.backbone).__name__}"
@@ -225,8 +225,8 @@ def refuse_other_features(model: nn.Module, weights: Weights) -> None:
     theirs, ours = model.eval()(images), weights.backbone(images)
     if not torch.allclose(theirs, ours, rtol=1e-4, atol=1e-5 * float(ours.abs().max())):
         raise InputError(
-            f"{called(weights)} loaded there gives other features than here: they are different "
-            f"networks of one name. {OTHERS}"
+            f"{network_name(weights)} loaded there gives other features than here: they are "
+            f"different networks of one name. {OTHERS}"
         )
 
 

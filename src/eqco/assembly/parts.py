@@ -79,7 +79,7 @@ def build_encoder(
     return Encoder(backbone, head)
 
 
-def with_batch_norm(encoder: Encoder, bn_groups: int, device: torch.device) -> Encoder:
+def convert_batch_norm(encoder: Encoder, bn_groups: int, device: torch.device) -> Encoder:
     """The encoder with its batch norm over the processes that there are.
 
     Groups of shuffling BN keep their number: each process has its share of them.
@@ -127,7 +127,7 @@ def build_components(
         encoder = build_encoder(recipe, backbone, number, in_channels=source.channels)
         for size in sorted({view.size for view in views}):
             check_images_fit(encoder, recipe, size, source.channels)
-        return with_batch_norm(encoder, recipe.encoder.bn_groups, device)
+        return convert_batch_norm(encoder, recipe.encoder.bn_groups, device)
 
     method = recipe.method.build(
         MethodParts(
@@ -145,7 +145,7 @@ def build_components(
                 module.compile()
     return TrainerComponents(
         method=method,
-        distributed=averaging(method, device) if processes.world_size() > 1 else None,
+        distributed=build_distributed(method, device) if processes.world_size() > 1 else None,
         objective=objective,
         loader=loader,
         optimiser=build_optimiser(recipe, method),
@@ -156,7 +156,7 @@ def build_components(
     )
 
 
-def averaging(method: nn.Module, device: torch.device) -> DistributedDataParallel:
+def build_distributed(method: nn.Module, device: torch.device) -> DistributedDataParallel:
     """The method with gradients averaged over processes, from the first one's weights.
 
     Statistics are not copied between processes: batch norm is synchronised, or meant to differ.
@@ -278,7 +278,7 @@ def rate_at(recipe: Recipe, steps_per_epoch: int, step: int) -> float:
     )
 
 
-def probed_splits(source: Source) -> tuple[Split, Split] | None:
+def probe_splits(source: Source) -> tuple[Split, Split] | None:
     """What the probe compares with and asks about, where both have labels."""
     tested = next((name for name in ("test", "val") if name in source), None)
     if tested is None or "train" not in source:
@@ -294,7 +294,7 @@ def chance_level(source: Source) -> float | None:
     >>> round(chance_level(open_source("groceries")), 3)
     0.103
     """
-    splits = probed_splits(source)
+    splits = probe_splits(source)
     if splits is None:
         return None
     assert splits[1].labels is not None
@@ -303,7 +303,7 @@ def chance_level(source: Source) -> float | None:
 
 def build_probe(recipe: Recipe, source: Source) -> Callable[[nn.Module], dict[str, float]] | None:
     """A kNN probe where the data has labels to train and to test on."""
-    splits = probed_splits(source)
+    splits = probe_splits(source)
     if splits is None:
         return None
     train_split, test_split = splits

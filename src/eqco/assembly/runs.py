@@ -1,4 +1,4 @@
-"""Runs: train from the beginning, go on, and take the encoder away."""
+"""Runs: train from the beginning, resume, and load the encoder."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -40,7 +40,7 @@ class RunInfo:
     """The highest, after the warm-up."""
     steps_per_epoch: int
     step: int
-    """That training goes on from; 0 in a new run."""
+    """That training resumes from; 0 in a new run."""
     channels: int
     """The bands of every image."""
     left_out: tuple[str, ...]
@@ -89,7 +89,7 @@ def train(
             f"recipe={recipe!r} is no Recipe. Give eqco.named_recipe({name!r}, 'desk'), or what "
             f"eqco.read_recipe makes of a file."
         )
-    source = opened(data, recipe, unlabelled, channels)
+    source = open_data(data, recipe, unlabelled, channels)
     run = RunDirectory(Path(out))
     with processes.joined(device, timeout=timeout) as own:
         listed = unreadable_list(run)
@@ -97,10 +97,10 @@ def train(
         components = build_components(
             recipe, source, backbone=encoder, device=own, unreadable_list=listed
         )
-        with held(run):
+        with write_lock(run):
             if processes.is_writer():
-                met = {**environment(data, source, components, own), "unlabelled": unlabelled}
-                run.start(recipe_to_dict(recipe), met)
+                facts = {**environment(data, source, components, own), "unlabelled": unlabelled}
+                run.start(recipe_to_dict(recipe), facts)
                 run.write_job(processes.job())
                 write_unreadable(listed, source.unreadable)
             on_start(run_info(recipe, source, components, 0))
@@ -117,7 +117,7 @@ def resume(
     on_start: Callable[[RunInfo], None] = lambda info: None,
     show: Callable[[StepReport], None] = lambda report: None,
 ) -> Outcome:
-    """Go on with a run from its last checkpoint, or from the checkpoint file given.
+    """Resume a run from its last checkpoint, or from the checkpoint file given.
 
     The end is the same, to the bit on one machine, as if the run had never stopped; on another
     number of processes, to rounding (layers that draw at random themselves, as dropout does, draw
@@ -142,8 +142,8 @@ def resume(
         raise InputError(
             f"{run.path} was trained on a Dataset given in Python; give the same to resume it."
         )
-    source = opened(data, recipe, began["unlabelled"], began.get("channels"))
-    with processes.joined(device, timeout=timeout) as own, held(run):
+    source = open_data(data, recipe, began["unlabelled"], began.get("channels"))
+    with processes.joined(device, timeout=timeout) as own, write_lock(run):
         state = run.load(recipe_to_dict(recipe), checkpoint)
         if processes.is_writer():
             run.write_job(processes.job())
@@ -179,7 +179,7 @@ def run_info(recipe: Recipe, source: Source, components: TrainerComponents, step
     )
 
 
-def held(run: RunDirectory) -> AbstractContextManager[None]:
+def write_lock(run: RunDirectory) -> AbstractContextManager[None]:
     """The run directory in the hands of the process that writes; the others only read."""
     return run.locked() if processes.is_writer() else nullcontext()
 
@@ -190,7 +190,7 @@ def unreadable_list(run: RunDirectory) -> Path:
     return run.path / (f"unreadable-{number}.txt" if number else "unreadable.txt")
 
 
-def opened(data: Any, recipe: Recipe, unlabelled: bool, channels: int | None) -> Source:
+def open_data(data: Any, recipe: Recipe, unlabelled: bool, channels: int | None) -> Source:
     """The source that `data` names, or is."""
     if isinstance(data, Source):
         if channels not in (None, data.channels):
@@ -227,7 +227,7 @@ def finish(
 def environment(
     data: Any, source: Source, components: TrainerComponents, device: torch.device | str
 ) -> dict[str, Any]:
-    """What the run met: data, machine, versions."""
+    """What the run was started with: data, machine, versions."""
     named = None
     if isinstance(data, str | Path):  # a name wins over a folder of that name, as in open_source
         named = str(data) if str(data) in NAMES else str(Path(data).resolve())

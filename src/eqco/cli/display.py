@@ -10,7 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from eqco.assembly.runs import RunInfo
 from eqco.training.loop import StepReport
 
-__all__ = ["counted", "heading", "probe_words", "training_display"]
+__all__ = ["describe_probe", "format_steps", "heading", "training_display"]
 
 LINES = 60  # about as many lines of a log file tell of a whole training
 WIDE = 100  # columns of a terminal with room for a bar beside the words
@@ -18,7 +18,7 @@ FEW_STEPS = 200  # with fewer an encoder has hardly begun to learn
 
 
 def heading(about: RunInfo, place: str) -> list[str]:
-    """What is about to be trained, on what and for how long; in words, where that is too short."""
+    """What is about to be trained, on what and for how long; a note where that is too short."""
     recipe, total = about.recipe, about.total_steps
     alpha = recipe.objective.alpha
     numbers = [
@@ -30,50 +30,51 @@ def heading(about: RunInfo, place: str) -> list[str]:
     ]
     epochs = recipe.training.epochs
     passes = "1 epoch" if epochs == 1 else f"{epochs} epochs"
-    length = f"{passes} × {counted(about.steps_per_epoch)} = {counted(total)}"
+    length = f"{passes} × {format_steps(about.steps_per_epoch)} = {format_steps(total)}"
     network = f"{recipe.method.name}, {recipe.encoder.backbone} at {recipe.data.image_size} pixels"
     lines = [
-        f"{about.data}: {images_of(about)}; {network}; to {place}",
+        f"{about.data}: {describe_images(about)}; {network}; to {place}",
         f"{', '.join(numbers)}; {length}",
     ]
     if about.channels != 3:
-        lines.append(bands_of(about))
+        lines.append(describe_bands(about))
     if 0 < about.step < total:
-        lines.append(f"going on from step {about.step}")
+        lines.append(f"resuming from step {about.step}")
     if about.step == 0 and total < FEW_STEPS:
         enough = -(-FEW_STEPS // about.steps_per_epoch)
         lines.append(
-            f"little is learned in {counted(total)}: raise --training.epochs to {enough} or more"
+            f"little is learned in {format_steps(total)}: raise --training.epochs to {enough} or "
+            f"more"
         )
     return lines
 
 
-def images_of(about: RunInfo) -> str:
+def describe_images(about: RunInfo) -> str:
     """The images trained on, and those that are set aside for tests."""
     others = " and ".join(f"{count:,} as {name}" for name, count in about.set_aside.items())
     return f"{about.images:,} images" + (f" (not trained on: {others})" if others else "")
 
 
-def bands_of(about: RunInfo) -> str:
+def describe_bands(about: RunInfo) -> str:
     """What is otherwise with images that are not of three channels."""
     names = ", ".join(about.left_out)
     without = f"; left out, since they need three colour channels: {names}" if names else ""
     return f"{about.channels} band{'s' * (about.channels > 1)} in each image{without}"
 
 
-def counted(steps: int) -> str:
+def format_steps(steps: int) -> str:
     """A number of steps.
 
-    >>> counted(1), counted(20)
+    >>> format_steps(1), format_steps(20)
     ('1 step', '20 steps')
     """
     return f"{steps} step{'s' * (steps != 1)}"
 
 
-def probe_words(name: str, value: float, chance: float | None) -> str:
+def describe_probe(name: str, value: float, chance: float | None) -> str:
     """What a probe has found, for people.
 
-    >>> probe_words("knn20_test", 0.375, 0.125)
+    >>> describe_probe("knn20_test", 0.375, 0.125)
     'kNN accuracy (k = 20) on test: 37.5 % (chance, the most frequent class: 12.5 %)'
     """
     neighbours, _, split = name.removeprefix("knn").partition("_")
@@ -128,7 +129,7 @@ class LogLines:
 
 
 def summary(report: StepReport, *, dated: bool = False) -> str:
-    """Loss, f̂ with what it is worth and, if `dated`, its step, learning rate and speed."""
+    """Loss, f̂, whether it is a bound and, if `dated`, its step, learning rate and speed."""
     parts = [f"loss {report.loss:.3f}"]
     if report.diagnostics is not None:
         seen, at = report.diagnostics, report.diagnosed_at

@@ -42,7 +42,7 @@ def run(
     """Write a vector for every image in a folder and below, with its name, to an .npz file.
 
     No labels are needed; where the folders are classes, labels are written too. Stopped at any
-    moment, the same command goes on, and the file is the same as if it had never been stopped.
+    moment, the same command resumes, and the file is the same as if it had never been stopped.
 
     In Python: f = numpy.load("features.npz"); f["features"], f["names"]
 
@@ -105,7 +105,7 @@ def run(
         with progress_bar(console, f"embedding {total} images", total) as show:
             done = embed(how, albums, out, overwrite=overwrite, show=show)
     except KeyboardInterrupt:
-        print(f"what is done is kept in {parts_folder(out)}; the same command goes on")
+        print(f"what is done is kept in {parts_folder(out)}; the same command resumes")
         raise
     print(f"written: {done.file}: features ({done.count}, {done.feature_dim}) of {weights}")
     if done.unreadable:

@@ -1,4 +1,4 @@
-"""`eqco eval`: what an encoder is worth, beside raw pixels and random weights."""
+"""`eqco eval`: the accuracy of an encoder, beside raw pixels and random weights."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -57,7 +57,7 @@ def run(
         knn     weighted vote of the nearest training images; nothing is trained; seconds
         probe   logistic regression on the features; seconds; not the paper's protocol
         linear  the paper's: a classifier trained by SGD on random crops, 100 epochs; given again
-                after a stop, the command goes on from the last epoch
+                after a stop, the command resumes from the last epoch
 
     Args:
         weights: a run directory or one of its checkpoints; a file of weights of torchvision, timm
@@ -153,8 +153,8 @@ def run(
     console.print()
     for path in written:
         console.print(f"written: {path}", markup=False, highlight=False)
-    if told := list_unreadable(data, out / f"{protocol}.unreadable.txt"):
-        console.print(told, markup=False, highlight=False)
+    if note := list_unreadable(data, out / f"{protocol}.unreadable.txt"):
+        console.print(note, markup=False, highlight=False)
 
 
 def list_unreadable(data: Source, path: Path) -> str:

@@ -32,7 +32,7 @@ def run(
 
     Args:
         information: true values, in nats.
-        pairs: K of Table 5, pairs per batch: each query meets K - 1 negatives.
+        pairs: K of Table 5, pairs per batch: each query has K - 1 negatives.
         alpha: the number of negatives imitated by eqco and ml-cpc.
         estimators: of infonce, eqco, ml-cpc.
         dim: dimensions of X and of Y.

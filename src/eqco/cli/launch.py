@@ -51,7 +51,7 @@ def launch(arguments: Sequence[str], *, count: int, restarts: int = 0) -> None:
         elastic_launch(config, sys.executable)("-m", "eqco", *arguments)
     except ChildFailedError as error:
         codes = {rank: failure.exitcode for rank, failure in error.failures.items()}
-        # the process that has told its reason (2) goes before those that were lost with it
+        # the process that has given its reason (2) goes before those that were lost with it
         number, code = min(codes.items(), key=lambda item: (item[1] < 0, item[1] != 2))
         if code < 0:
             name = signal.Signals(-code).name

@@ -1,4 +1,4 @@
-"""What the machine could not do, in words: memory that is not there, a process that was killed."""
+"""Limits of the machine, reported clearly: too little memory, a process that was killed."""
 
 import re
 
@@ -28,7 +28,7 @@ def explain_error(error: BaseException) -> str | None:
     if WORKER.search(str(error)):
         return (
             f"a process that reads images has ended ({first}), mostly for lack of memory. Use "
-            f"fewer --data.workers or smaller images; checkpoints that were saved are kept: go on "
-            f"with --resume."
+            f"fewer --data.workers or smaller images; checkpoints that were saved are kept: "
+            f"resume with --resume."
         )
     return None

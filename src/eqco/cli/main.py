@@ -97,10 +97,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:  # a full disk, a read-only folder, a file where a folder should be
         return refuse(f"{error.strerror or error}: {error.filename or ''}".rstrip(": "))
     except (MemoryError, RuntimeError) as error:
-        told = explain_error(error)
-        if told is None:
+        reason = explain_error(error)
+        if reason is None:
             raise
-        return refuse(told)
+        return refuse(reason)
     except KeyboardInterrupt:
         print("eqco: stopped", file=sys.stderr)
         return 130

@@ -19,14 +19,14 @@ class MinuteLines:
     def __init__(self, console: Console, title: str, total: int):
         self.console, self.title, self.total = console, title, total
         self.done = 0
-        self.begun = self.told = time.monotonic()
+        self.begun = self.printed = time.monotonic()
 
     def advance(self, count: int) -> None:
-        """Count the units, and tell of them if it is time."""
+        """Count the units, and print them if it is time."""
         self.done += count
         now = time.monotonic()
-        if now - self.told >= EVERY:
-            self.told = now
+        if now - self.printed >= EVERY:
+            self.printed = now
             share, minutes = self.done / self.total, (now - self.begun) / 60
             line = f"{self.title}: {share:.0%} after {minutes:.0f} min"
             self.console.print(line, markup=False, highlight=False)

@@ -13,7 +13,7 @@ import tyro
 
 from eqco.assembly import check_processes, resume, train
 from eqco.assembly.runs import RunInfo
-from eqco.cli.display import counted, heading, probe_words, training_display
+from eqco.cli.display import describe_probe, format_steps, heading, training_display
 from eqco.cli.launch import launch
 from eqco.recipes import RECIPES, Recipe, named_recipe, read_recipe, recipe_from_dict
 from eqco.runtime import processes
@@ -51,7 +51,7 @@ class Options(Recipe):
     out: Path | None = None
     """The run directory; runs/RECIPE if none is given."""
     resume: Path | None = None
-    """A run directory or checkpoint to go on with; all settings come from it."""
+    """A run directory or checkpoint to resume; all settings come from it."""
     device: str = "cuda" if torch.cuda.is_available() else "cpu"
     """Where to train."""
     processes: int = 1
@@ -72,8 +72,8 @@ def parse(arguments: Sequence[str]) -> Options:
     """Options with the defaults of the chosen recipe and profile."""
     if any(a == "--resume" or a.startswith("--resume=") for a in arguments):
         refuse_changes(arguments)
-    name = chosen(arguments, "--recipe", "simo")
-    profile = chosen(arguments, "--profile", "folder")
+    name = flag_value(arguments, "--recipe", "simo")
+    profile = flag_value(arguments, "--profile", "folder")
     if name in RECIPES or not Path(name).exists():
         recipe = named_recipe(name, profile)
     else:
@@ -103,7 +103,7 @@ def refuse_changes(arguments: Sequence[str]) -> None:
             )
 
 
-def chosen(arguments: Sequence[str], flag: str, default: str) -> str:
+def flag_value(arguments: Sequence[str], flag: str, default: str) -> str:
     """The value of one flag, looked up before the rest can be parsed."""
     for position, argument in enumerate(arguments):
         if argument.startswith(f"{flag}="):
@@ -114,7 +114,7 @@ def chosen(arguments: Sequence[str], flag: str, default: str) -> str:
 
 
 def run(options: Options) -> None:
-    """Train, or go on with a run."""
+    """Train, or resume a run."""
     if options.resume is not None and options.out is not None:
         raise InputError(
             f"--out {options.out} and --resume {options.resume} were both given; a resumed run "
@@ -135,16 +135,16 @@ def run(options: Options) -> None:
     if options.processes != 1:
         check_processes(recipe, options.processes)
         processes.check_timeout(options.timeout)
-        given = without(options.arguments, ("--processes", "--restarts"))
+        given = drop_flags(options.arguments, ("--processes", "--restarts"))
         launch(["train", *given], count=options.processes, restarts=options.restarts)
         return
     speaks = not (processes.launched() and processes.environment_rank() > 0)
     if RunDirectory(place).belongs_to(processes.job()):
         checkpoint = place
         if speaks:
-            print(f"started again after a process was lost: going on from {place}")
+            print(f"started again after a process was lost: resuming {place}")
     elif checkpoint is not None and speaks and not RunDirectory(place).result.exists():
-        say_what_differs(place)
+        print_differences(place)
     begun: list[RunInfo] = []
 
     def on_start(about: RunInfo) -> None:
@@ -177,10 +177,10 @@ def run(options: Options) -> None:
     conclude(outcome, begun[0], place, speaks)
 
 
-def without(arguments: Sequence[str], flags: Sequence[str]) -> list[str]:
+def drop_flags(arguments: Sequence[str], flags: Sequence[str]) -> list[str]:
     """The arguments less some flags and their values.
 
-    >>> without(["photos", "--processes", "2", "--restarts=1"], ("--processes", "--restarts"))
+    >>> drop_flags(["photos", "--processes", "2", "--restarts=1"], ("--processes", "--restarts"))
     ['photos']
     """
     kept, skip = [], False
@@ -194,13 +194,13 @@ def without(arguments: Sequence[str], flags: Sequence[str]) -> list[str]:
     return kept
 
 
-def say_what_differs(place: Path) -> None:
-    """A run that goes on with another number of processes is exact to rounding, not to the bit."""
+def print_differences(place: Path) -> None:
+    """A run resumed on another number of processes is exact to rounding, not to the bit."""
     before = RunDirectory(place).read_environment().get("processes", 1)
     now = int(os.environ.get("WORLD_SIZE", "1"))
     if before != now:
         print(
-            f"begun on {before} processes, going on on {now}: the same to rounding; layers that "
+            f"begun on {before} processes, resumed on {now}: the same to rounding; layers that "
             f"draw at random themselves, such as dropout, draw otherwise"
         )
 
@@ -213,14 +213,14 @@ def conclude(outcome: Outcome, begun: RunInfo, place: Path, speaks: bool) -> Non
             print(
                 f"stopped by {outcome.stopped_by} after step {outcome.step}; saved {run_files.last}"
             )
-            print(f"go on with: eqco train --resume {place}")
+            print(f"resume with: eqco train --resume {place}")
         raise SystemExit(130 if outcome.stopped_by == "SIGINT" else 143)
     if not speaks:
         return
     if begun.step == outcome.step:
-        steps = counted(outcome.step)
+        steps = format_steps(outcome.step)
         print(f"{place} was finished already, after {steps}; nothing was trained")
     else:
-        print(f"trained for {counted(outcome.step)}: {place}")
+        print(f"trained for {format_steps(outcome.step)}: {place}")
     for name, value in outcome.probe.items():
-        print(f"  {probe_words(name, value, begun.chance)}")
+        print(f"  {describe_probe(name, value, begun.chance)}")

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from eqco.cli.display import training_display
 from eqco.cli.launch import launch
-from eqco.cli.train import chosen, without
+from eqco.cli.train import drop_flags, flag_value
 from eqco.detection import (
     METRICS,
     Scores,
@@ -102,7 +102,7 @@ def parse(arguments: Sequence[str]) -> Options:
         )
     if any(argument.split("=")[0] == "--resume" for argument in arguments):
         refuse_changes(arguments)
-    settings = detection_profile(chosen(arguments, "--profile", "paper"))
+    settings = detection_profile(flag_value(arguments, "--profile", "paper"))
     values = {entry.name: getattr(settings, entry.name) for entry in fields(DetectionSettings)}
     options = tyro.cli(
         Options,
@@ -172,14 +172,14 @@ def run(options: Options) -> None:
     require_pycocotools()  # also before other processes are started
     if options.processes != 1:
         processes.check_timeout(options.timeout)
-        given = without(options.arguments, ("--processes", "--restarts"))
+        given = drop_flags(options.arguments, ("--processes", "--restarts"))
         launch(["transfer", *given], count=options.processes, restarts=options.restarts)
         return
     speaks = not (processes.launched() and processes.environment_rank() > 0)
     place = options.resume or options.out
     restarted = RunDirectory(place).belongs_to(processes.job())
     if restarted and speaks:
-        print(f"started again after a process was lost: going on from {place}")
+        print(f"started again after a process was lost: resuming {place}")
     if options.resume is None and not restarted:
         settings = fit_warmup(options, settings)
         if speaks:
@@ -237,7 +237,7 @@ def conclude(outcome: Transfer, place: Path) -> None:
     """Say how it ended, and what to do next."""
     if outcome.stopped_by is not None:
         print(f"stopped by {outcome.stopped_by}; saved {RunDirectory(place).last}")
-        print(f"go on with: eqco transfer detection --resume {place}")
+        print(f"resume with: eqco transfer detection --resume {place}")
         raise SystemExit(130 if outcome.stopped_by == "SIGINT" else 143)
     assert outcome.scores is not None
     assert outcome.tested is not None

@@ -87,7 +87,7 @@ class MethodParts:
 
 @dataclass(frozen=True, kw_only=True)
 class MethodSettings(ABC):
-    """What one method can be told, with its defaults, its checks and its count of negatives."""
+    """The settings of one method, with defaults, its checks and its count of negatives."""
 
     name: ClassVar[str]
     symmetric: ClassVar[bool] = False
@@ -219,8 +219,8 @@ def check_count(count: int | None, *, offered: int, num_queries: int) -> None:
         raise InputError(f"method.count={count}; at least 1 negative is needed.")
     if num_queries < 2:
         raise InputError(
-            f"a micro-batch of {num_queries} offers no negatives, since a query never meets its "
-            f"own instance. Raise training.num_queries or lower training.accumulation_steps."
+            f"a micro-batch of {num_queries} offers no negatives, since a query's own instance is "
+            f"never one. Raise training.num_queries or lower training.accumulation_steps."
         )
     if count is not None and count > offered:
         raise InputError(

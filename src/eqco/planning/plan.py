@@ -105,7 +105,7 @@ def plan(
     check_numbers(n, dim, dataset_size, epochs, tau, base)
 
     offered = recipe.method.offered(n)
-    count = chosen_negatives(method_at(recipe, n), n, dim, num_negatives, memory)
+    count = resolve_negatives(method_at(recipe, n), n, dim, num_negatives, memory)
     alpha = recipe.objective.alpha if alpha is None else alpha
     plain = alpha is None
     alpha = float(count) if alpha is None else alpha
@@ -179,7 +179,7 @@ def check_numbers(
         )
 
 
-def chosen_negatives(
+def resolve_negatives(
     method: MethodSettings,
     num_queries: int,
     dim: int,
@@ -190,8 +190,8 @@ def chosen_negatives(
     offered = method.offered(num_queries)
     if offered == 0:
         raise InputError(
-            f"--num-queries={num_queries} offers no negatives, since a query never meets its own "
-            f"instance. Use at least 2, or a queue (--framework mocov2)."
+            f"--num-queries={num_queries} offers no negatives, since a query's own instance is "
+            f"never one. Use at least 2, or a queue (--framework mocov2)."
         )
     if memory is not None:
         if num_negatives is not None:

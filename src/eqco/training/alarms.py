@@ -1,4 +1,4 @@
-"""What goes wrong in a training, said in plain words: collapse, saturation, NaN."""
+"""What goes wrong in a training, reported clearly: collapse, saturation, NaN."""
 
 import math
 from typing import Any
@@ -12,7 +12,7 @@ __all__ = ["Alarms", "NonFiniteLossError", "checkpoint_hint", "require_finite"]
 COLLAPSE_BELOW = 0.05
 # From this share of its ceiling on, f̂ has nothing left to gain.
 SATURATION_FROM = 0.99
-# Steps in a row that a condition must hold before it is told.
+# Steps in a row that a condition must hold before it is reported.
 PATIENCE = 100
 
 
@@ -57,19 +57,19 @@ class Alarms:
     """Watches f̂ and speaks up once when it stays where it should not.
 
     Collapse: f̂ below 0.05 nats for 100 steps in a row. Saturation: f̂ within 1 % of its ceiling
-    log(1+α) for 100 steps in a row. Both count after the warm-up only. An alarm is told once; after
-    its condition has ended it can be told again. Between two looks the condition is taken to hold
-    if it held at both.
+    log(1+α) for 100 steps in a row. Both count after the warm-up only. An alarm is reported once,
+    and again only after its condition has ended. Between two looks the condition is taken to
+    hold if it held at both.
 
     >>> alarms = Alarms()
     >>> alarms.state_dict()
-    {'collapse': {'since': -1, 'told': 0}, 'saturation': {'since': -1, 'told': 0}}
+    {'collapse': {'since': -1, 'reported': 0}, 'saturation': {'since': -1, 'reported': 0}}
     """
 
     def __init__(self) -> None:
         # since: the step at which the condition began to hold, -1 when it does not
-        self.collapse = {"since": -1, "told": 0}
-        self.saturation = {"since": -1, "told": 0}
+        self.collapse = {"since": -1, "reported": 0}
+        self.saturation = {"since": -1, "reported": 0}
 
     def check(
         self, step: int, loss: float, diagnostics: Diagnostics | None, warmup_steps: int
@@ -86,9 +86,9 @@ class Alarms:
             return []
         seen = diagnostics.information
         messages = []
-        if lasting(self.collapse, step, seen < COLLAPSE_BELOW):
+        if has_lasted(self.collapse, step, seen < COLLAPSE_BELOW):
             messages.append(collapse_message(step, self.collapse["since"], diagnostics))
-        if lasting(self.saturation, step, seen >= SATURATION_FROM * diagnostics.ceiling):
+        if has_lasted(self.saturation, step, seen >= SATURATION_FROM * diagnostics.ceiling):
             messages.append(saturation_message(step, self.saturation["since"], diagnostics))
         return messages
 
@@ -101,16 +101,16 @@ class Alarms:
         self.collapse, self.saturation = dict(state["collapse"]), dict(state["saturation"])
 
 
-def lasting(run: dict[str, int], step: int, holds: bool) -> bool:
+def has_lasted(run: dict[str, int], step: int, holds: bool) -> bool:
     """Note whether a condition holds at this step; True once, when it has for long enough."""
     if not holds:
-        run["since"], run["told"] = -1, 0
+        run["since"], run["reported"] = -1, 0
         return False
     if run["since"] < 0:
         run["since"] = step
-    if run["told"] or step - run["since"] + 1 < PATIENCE:
+    if run["reported"] or step - run["since"] + 1 < PATIENCE:
         return False
-    run["told"] = 1
+    run["reported"] = 1
     return True
 
 

@@ -75,8 +75,8 @@ def diagnose(
 ) -> Diagnostics:
     """Read a step's contrasts; in float32, or float64 where an input is, also under autocast.
 
-    Some of the queries are looked at, evenly spaced over the batch; each with all the keys it
-    meets. Several contrasts give the mean by their weights.
+    Some of the queries are looked at, evenly spaced over the batch; each with all its
+    negatives. Several contrasts give the mean by their weights.
 
     Args:
         contrasts: of the step, as the objective gets them.
@@ -106,7 +106,7 @@ def diagnose(
             f"{len(contrasts)} contrasts of total weight {total_weight}; diagnostics need at least "
             f"one contrast of weight greater than 0."
         )
-    views = [view_of(each, temperature, alpha, max_queries, max_keys) for each in contrasts]
+    views = [read_contrast(each, temperature, alpha, max_queries, max_keys) for each in contrasts]
     share = [contrast.weight / total_weight for contrast in contrasts]
 
     def mean(values: Sequence[float]) -> float:
@@ -154,7 +154,7 @@ class View(NamedTuple):
     rank: float
 
 
-def view_of(
+def read_contrast(
     contrast: Contrast, temperature: float, alpha: float | None, max_queries: int, max_keys: int
 ) -> View:
     """Look at one contrast."""
@@ -175,8 +175,8 @@ def view_of(
         few = max(1, max_queries * max_keys // max(len(keys), max_keys))
         chosen = spaced_rows(len(rows), few, keys.device)
         parts = [
-            torch.stack(per_query(*given, temperature, margin))
-            for given in met_keys(
+            torch.stack(query_readings(*given, temperature, margin))
+            for given in key_similarities(
                 contrast, rows[chosen], queries[chosen], positives[chosen], temperature
             )
         ]
@@ -208,15 +208,15 @@ def spaced_rows(available: int, wanted: int, device: torch.device) -> Tensor:
     return torch.arange(count, device=device) * available // count
 
 
-def met_keys(
+def key_similarities(
     contrast: Contrast, rows: Tensor, queries: Tensor, positives: Tensor, temperature: float
 ) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]]:
     """In chunks of queries: queries, positive keys, all keys, similarities and how often each key
     is a negative.
 
-    The similarity of a key that a query meets c times is raised by τ·log c, which counts it c times
-    in every sum of exponentials; a key it never meets is at −∞. Where each query meets each key
-    once there are no counts.
+    The similarity of a key that is a query's negative c times is raised by τ·log c, which counts it
+    c times in every sum of exponentials; a key that is none of its negatives is at −∞. Where each
+    key is a negative of each query once there are no counts.
     """
     negatives = contrast.negatives
     keys, _ = scaled(negatives.keys, queries.dtype, unit=True)
@@ -238,7 +238,7 @@ def met_keys(
         yield queries[here], positives[here], keys, similarity, count
 
 
-def per_query(
+def query_readings(
     queries: Tensor,
     positives: Tensor,
     keys: Tensor,

@@ -132,12 +132,12 @@ def run_training(
     step = diagnosed_at = start
 
     def save(step: int) -> None:
-        require_finite(step, mean(output.loss), saved(run))
+        require_finite(step, mean(output.loss), last_checkpoint(run))
         largest = largest_weight(method)
-        require_finite(step, largest, saved(run), what="the largest weight")
+        require_finite(step, largest, last_checkpoint(run), what="the largest weight")
         state = snapshot(components, scaler, alarms, recipe, step)
         if processes.is_writer():
-            run.save(state, keep=due(step, intervals.keep_every))
+            run.save(state, keep=is_due(step, intervals.keep_every))
 
     every = (intervals.save_every, intervals.keep_every)
     with checkpointing(save, total_steps=intervals.total_steps, every=every) as checkpoints:
@@ -149,7 +149,7 @@ def run_training(
                 output = optimise(components, scaler, micro_batches, step)
             except NonFiniteValuesError as error:
                 raise NonFiniteLossError(
-                    f"stopped at step {step + 1}: {error} {checkpoint_hint(saved(run))}"
+                    f"stopped at step {step + 1}: {error} {checkpoint_hint(last_checkpoint(run))}"
                 ) from error
             step += 1
 
@@ -158,7 +158,7 @@ def run_training(
             if diagnosed and output.contrasts:
                 diagnosed_at = step
                 diagnostics = diagnose(
-                    of_all_processes(output.contrasts),
+                    gather_contrasts(output.contrasts),
                     temperature=objective.temperature,
                     alpha=objective.alpha,
                 )
@@ -167,7 +167,7 @@ def run_training(
             # after the diagnosis: a queue that has new keys is no longer what the queries saw
             method.after_step(output)
             if diagnosed or step % intervals.log_every == 0 or step == intervals.total_steps:
-                value = require_finite(step, mean(output.loss), saved(run))
+                value = require_finite(step, mean(output.loss), last_checkpoint(run))
                 line: dict[str, Any] = {"loss": value, "learning_rate": rate}
                 if diagnosed and diagnostics is not None:
                     line = {**asdict(diagnostics), **line}
@@ -181,7 +181,7 @@ def run_training(
                 )
                 journal.write(step, line, speed=report.images_per_second)
                 show(report)
-            if due(step, intervals.probe_every) and probe and step < intervals.total_steps:
+            if is_due(step, intervals.probe_every) and probe and step < intervals.total_steps:
                 found = run_probe(method, probe)
                 journal.write(step, {f"probe/{name}": value for name, value in found.items()})
             if checkpoints.after_step(step):
@@ -219,7 +219,7 @@ def optimise(
         # gradients are averaged over processes once, with the last micro-batch
         last = number == count - 1
         with nullcontext() if distributed is None or last else distributed.no_sync():
-            with encoding_in(components.precision, batch.index.device):
+            with autocast_to(components.precision, batch.index.device):
                 output: StepOutput = method(batch, step * count + number)
             loss = output.loss / count
             scaler.scale(loss).backward()
@@ -232,13 +232,13 @@ def optimise(
     return StepOutput(mean_loss, output.contrasts, joined)
 
 
-def encoding_in(precision: Precision, device: torch.device) -> torch.autocast:
+def autocast_to(precision: Precision, device: torch.device) -> torch.autocast:
     """Autocast for the encoder; the loss leaves it by itself."""
     dtype = torch.float16 if precision == "float16" else torch.bfloat16
     return torch.autocast(device.type, dtype=dtype, enabled=precision != "float32")
 
 
-def due(step: int, every: int) -> bool:
+def is_due(step: int, every: int) -> bool:
     """Whether something that happens every so many steps happens now; 0 is never."""
     return every > 0 and step % every == 0
 
@@ -257,7 +257,7 @@ def mean(loss: Tensor) -> float:
     return float(processes.mean_over_processes(loss))
 
 
-def of_all_processes(contrasts: Sequence[Contrast]) -> list[Contrast]:
+def gather_contrasts(contrasts: Sequence[Contrast]) -> list[Contrast]:
     """The contrasts with the queries of all processes; their negatives are shared already."""
     if processes.world_size() == 1:
         return list(contrasts)
@@ -281,7 +281,7 @@ def largest_weight(method: Method) -> float:
     return float(torch.stack([weight.abs().max() for weight in weights]).max())
 
 
-def saved(run: RunDirectory) -> str | None:
+def last_checkpoint(run: RunDirectory) -> str | None:
     """The last checkpoint, if one was written."""
     return str(run.last) if run.last.exists() else None
 
@@ -315,7 +315,7 @@ def restore(
     alarms: Alarms,
     state: dict[str, Any],
 ) -> int:
-    """Put a checkpoint's state back; returns the step to go on from."""
+    """Put a checkpoint's state back; returns the step to resume from."""
     try:
         components.method.load_state_dict(state["method"])
     except RuntimeError as error:
