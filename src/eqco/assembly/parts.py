@@ -123,10 +123,11 @@ def build_components(
     intervals = build_intervals(recipe, loader.steps_per_epoch)
     objective = Objective(temperature=recipe.objective.temperature, alpha=recipe.objective.alpha)
 
-    def make_encoder(number: int) -> Encoder:
-        encoder = build_encoder(recipe, backbone, number, in_channels=source.channels)
+    def make_encoder(number: int = 0, in_channels: int | None = None) -> Encoder:
+        bands = source.channels if in_channels is None else in_channels
+        encoder = build_encoder(recipe, backbone, number, in_channels=bands)
         for size in sorted({view.size for view in views}):
-            check_images_fit(encoder, recipe, size, source.channels)
+            check_images_fit(encoder, recipe, size, bands)
         return convert_batch_norm(encoder, recipe.encoder.bn_groups, device)
 
     method = recipe.method.build(

@@ -2,9 +2,9 @@
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -67,19 +67,27 @@ class Method(nn.Module, ABC):
         """Fill a queue from one batch, or its micro-batch `number`, before the first step."""
 
 
+class MakeEncoder(Protocol):
+    """Number 0 is the recipe's encoder; 1, 2, … are others like it with weights of their own draw.
+
+    `in_channels` are the bands that it sees; None: all of the images.
+    """
+
+    def __call__(self, number: int = 0, in_channels: int | None = None) -> Encoder: ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class MethodParts:
     """What a method is built from.
 
     Args:
-        make_encoder: 0 gives the recipe's encoder; 1, 2, … others like it with weights of their
-            own draw.
+        make_encoder: the encoders, by number.
         objective: the loss over contrasts.
         total_steps: of the whole training, for schedules.
         seed: of all that the method draws.
     """
 
-    make_encoder: Callable[[int], Encoder]
+    make_encoder: MakeEncoder
     objective: Objective
     total_steps: int
     seed: int
@@ -182,13 +190,13 @@ class KeyEncoder(nn.Module):
         update_momentum(self.network, encoder, decay)
         self.updates += 1
 
-    def get_extra_state(self) -> dict[str, Any]:
-        """The count that the schedule goes by: part of the state dict."""
-        return {"updates": self.updates}
+    def get_extra_state(self) -> Tensor:
+        """The count that the schedule goes by: part of the state dict, on no device but the CPU."""
+        return torch.tensor(self.updates)
 
-    def set_extra_state(self, state: dict[str, Any]) -> None:
+    def set_extra_state(self, state: Tensor) -> None:
         """Take over what `get_extra_state` gave."""
-        self.updates = state["updates"]
+        self.updates = int(state)
 
 
 def batch_negatives(

@@ -63,7 +63,7 @@ class SiMo(Method):
     def __init__(self, settings: SiMoSettings, parts: MethodParts):
         super().__init__()
         self.settings, self.objective, self.seed = settings, parts.objective, parts.seed
-        self.encoder = parts.make_encoder(0)
+        self.encoder = parts.make_encoder()
         self.key_encoder = KeyEncoder(self.encoder, settings, parts)
         self.queue: KeyQueue | None = None
         if settings.queue_size:
