@@ -86,7 +86,7 @@ def train(
     if not isinstance(recipe, Recipe):
         name = recipe if isinstance(recipe, str) and recipe in RECIPES else "simo"
         raise InputError(
-            f"recipe={recipe!r} is no Recipe. Give eqco.named_recipe({name!r}, 'desk'), or what "
+            f"recipe={recipe!r} is no Recipe. Give eqco.named_recipe({name!r}, 'folder'), or what "
             f"eqco.read_recipe makes of a file."
         )
     source = open_data(data, recipe, unlabelled, channels)

@@ -83,8 +83,11 @@ def describe_probe(name: str, value: float, chance: float | None) -> str:
 
 
 @contextmanager
-def training_display(stream: TextIO) -> Iterator[Callable[[StepReport], None]]:
-    """A function that shows reports."""
+def training_display(stream: TextIO | None) -> Iterator[Callable[[StepReport], None]]:
+    """A function that shows reports on the stream, if there is one."""
+    if stream is None:
+        yield lambda report: None
+        return
     console = Console(file=stream)
     if not console.is_terminal:
         yield LogLines(stream).show
