@@ -61,7 +61,7 @@ def test_every_number_of_bands_trains_and_the_run_says_what_was_left_out(run):
     with torch.no_grad():
         embeddings = encoder(torch.rand(2, channels, 32, 32))
     assert embeddings.isfinite().all()
-    assert (about.channels, about.left_out) == (channels, ("saturation", "hue", "greyscale"))
+    assert (about.source.channels, about.left_out) == (channels, ("saturation", "hue", "greyscale"))
     met = RunDirectory(place).read_environment()
     assert (met["channels"], tuple(met["left_out"])) == (channels, about.left_out)
 

@@ -77,18 +77,13 @@ def compare_encoder(
     classifier trained by SGD with a rate made for ResNets is no fair measure of pixels.
 
     Args:
-        weights: the frozen backbone.
-        source: labelled images, to train on and to test on.
-        protocol: knn, probe or linear.
         neighbours: k of kNN; None: `usual_neighbours`.
         temperature: τ of kNN.
         linear: what `linear` does.
         test: the split to test on; None: test, or val where there is none.
         seed: of random weights, of the probe's held-out part, of linear training.
-        device: where to compute.
-        workers: processes that decode images on disk.
-        checkpoint: where linear training leaves what it can resume from.
-        overwrite: begin anew where that is of another training.
+        checkpoint: where linear training leaves what it can resume from; `overwrite` begins anew
+            where that is of another training.
         stage: shows the progress of each stretch of work.
     """
     train_split, test_split = labelled_splits(source, test)

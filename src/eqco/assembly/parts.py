@@ -56,11 +56,8 @@ def build_encoder(
 ) -> Encoder:
     """Backbone and head with first weights drawn from the recipe's seed.
 
-    Args:
-        recipe: its encoder and seed.
-        backbone: a network of the user's own, in place of the recipe's.
-        number: of a method's encoders; each draws weights of its own.
-        in_channels: bands of the images.
+    A backbone of the user's own takes the place of the recipe's; each `number` of a method's
+    encoders draws weights of its own.
     """
     settings, seed = recipe.encoder, recipe.training.seed
     if number:

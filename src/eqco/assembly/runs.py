@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from eqco.assembly.parts import build_components, build_encoder, chance_level, scaled_rate
-from eqco.data import Source, find_pipeline, open_source, write_unreadable
+from eqco.assembly.parts import build_components, build_encoder
+from eqco.data import Source, StepLoader, open_source, write_unreadable
 from eqco.data.opening import NAMES
 from eqco.encoders import Encoder, in_channels_of
 from eqco.recipes import RECIPES, Recipe, recipe_from_dict, recipe_to_dict
@@ -30,28 +30,17 @@ class RunInfo:
     """What a call is about to do, when all is checked and nothing is trained yet."""
 
     recipe: Recipe
-    data: str
-    images: int
-    set_aside: dict[str, int]
-    """Images of val and test, which are not trained on."""
-    num_negatives: int | None
-    """K of each query; None: the method has no negatives."""
-    learning_rate: float
-    """The highest, after the warm-up."""
-    steps_per_epoch: int
+    source: Source
+    loader: StepLoader
     step: int
     """That training resumes from; 0 in a new run."""
-    channels: int
-    """The bands of every image."""
-    left_out: tuple[str, ...]
-    """Operations of the pipeline that need red, green and blue, where the images have none."""
-    chance: float | None
-    """The accuracy of always naming the most frequent class; None where nothing is tested."""
 
     @property
-    def total_steps(self) -> int:
-        """Of the whole training."""
-        return self.recipe.training.epochs * self.steps_per_epoch
+    def left_out(self) -> tuple[str, ...]:
+        """Operations of the views that need red, green and blue, where the images have none."""
+        views, channels = self.loader.views, self.source.channels
+        names = (name for view in views for name in view.pipeline.left_out(channels))
+        return tuple(dict.fromkeys(names))
 
 
 def train(
@@ -97,13 +86,14 @@ def train(
         components = build_components(
             recipe, source, backbone=encoder, device=own, unreadable_list=listed
         )
+        info = RunInfo(recipe=recipe, source=source, loader=components.loader, step=0)
         with write_lock(run):
             if processes.is_writer():
-                facts = {**environment(data, source, components, own), "unlabelled": unlabelled}
-                run.start(recipe_to_dict(recipe), facts)
+                facts = environment(data, info, components, own)
+                run.start(recipe_to_dict(recipe), {**facts, "unlabelled": unlabelled})
                 run.write_job(processes.job())
                 write_unreadable(listed, source.unreadable)
-            on_start(run_info(recipe, source, components, 0))
+            on_start(info)
             return finish(components, run, recipe, None, show)
 
 
@@ -127,10 +117,7 @@ def resume(
         path: the run directory, or one of its checkpoint files.
         data: as for `train`; None: what the run was started with, by name or path.
         encoder: the backbone that was given to `train`, if one was.
-        device: where to train.
-        timeout: as for `train`.
-        on_start: as for `train`.
-        show: gets a report at every line of metrics.
+        device, timeout, on_start, show: as for `train`.
     """
     path = Path(path).resolve()
     checkpoint = path if path.suffix == ".pt" else None
@@ -156,27 +143,9 @@ def resume(
                 f"{run.path} was trained on {began['images']} images ({began['data']}), but "
                 f"{source.name} has {images} now. Resume it on the same images."
             )
-        on_start(run_info(recipe, source, components, state["step"]))
+        loader, step = components.loader, state["step"]
+        on_start(RunInfo(recipe=recipe, source=source, loader=loader, step=step))
         return finish(components, run, recipe, state, show)
-
-
-def run_info(recipe: Recipe, source: Source, components: TrainerComponents, step: int) -> RunInfo:
-    """What a call is about to do."""
-    return RunInfo(
-        recipe=recipe,
-        data=source.name,
-        images=len(components.loader.split),
-        set_aside={
-            name: len(split) for name, split in source.splits.items() if name in ("val", "test")
-        },
-        num_negatives=recipe.method.num_negatives(recipe.micro_batch_size),
-        learning_rate=scaled_rate(recipe),
-        steps_per_epoch=components.loader.steps_per_epoch,
-        step=step,
-        channels=source.channels,
-        left_out=find_pipeline(recipe.data.pipeline).left_out(source.channels),
-        chance=chance_level(source),
-    )
 
 
 def write_lock(run: RunDirectory) -> AbstractContextManager[None]:
@@ -225,7 +194,7 @@ def finish(
 
 
 def environment(
-    data: Any, source: Source, components: TrainerComponents, device: torch.device | str
+    data: Any, info: RunInfo, components: TrainerComponents, device: torch.device | str
 ) -> dict[str, Any]:
     """What the run was started with: data, machine, versions."""
     named = None
@@ -233,17 +202,11 @@ def environment(
         named = str(data) if str(data) in NAMES else str(Path(data).resolve())
     return {
         "source": named,
-        "data": source.name,
-        "images": len(components.loader.split),
-        "channels": source.channels,
-        "left_out": sorted(
-            {
-                name
-                for view in components.loader.views
-                for name in view.pipeline.left_out(source.channels)
-            }
-        ),
-        "steps_per_epoch": components.loader.steps_per_epoch,
+        "data": info.source.name,
+        "images": len(info.loader.split),
+        "channels": info.source.channels,
+        "left_out": info.left_out,
+        "steps_per_epoch": info.loader.steps_per_epoch,
         "parameters": sum(p.numel() for p in components.method.encoder.parameters()),
         "device": str(device),
         "processes": processes.world_size(),

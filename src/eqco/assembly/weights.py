@@ -229,29 +229,30 @@ def read_weights(path: Path, named: Architecture | None, module: nn.Module | Non
 
 
 def read_number(kept: Mapping[str, str], name: str, path: Path) -> int:
-    """A number that an exported file tells of itself, unless its metadata was changed."""
+    """A number in the metadata of an exported file, of 1 or more."""
     try:
         number = int(kept[name])
     except ValueError:
         number = 0
     if number < 1:
-        raise InputError(
-            f"{path} says of itself {name}={kept[name][:40]!r}; it must be a whole number of 1 or "
-            f"more. The file was changed after its export; export the weights again."
-        )
+        raise changed_metadata(kept, name, path, "it must be a whole number of 1 or more")
     return number
 
 
 def read_stem(kept: Mapping[str, str], path: Path) -> Stem:
-    """The stem that an exported file tells of itself, unless its metadata was changed."""
+    """The stem in the metadata of an exported file."""
     known: tuple[Stem, ...] = get_args(Stem)
     for stem in known:
         if kept["stem"] == stem:
             return stem
-    raise InputError(
-        f"{path} says of itself stem={kept['stem'][:40]!r}; there are "
-        f"{' and '.join(map(repr, known))}. The file was changed after its export; export the "
-        f"weights again."
+    raise changed_metadata(kept, "stem", path, f"there are {' and '.join(map(repr, known))}")
+
+
+def changed_metadata(kept: Mapping[str, str], name: str, path: Path, limit: str) -> InputError:
+    """The error of metadata that no export writes."""
+    return InputError(
+        f"{path} says of itself {name}={kept[name][:40]!r}; {limit}. The file was changed after "
+        f"its export; export the weights again."
     )
 
 

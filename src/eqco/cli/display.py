@@ -7,6 +7,7 @@ from typing import TextIO
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from eqco.assembly.parts import scaled_rate
 from eqco.assembly.runs import RunInfo
 from eqco.training.loop import StepReport
 
@@ -19,29 +20,32 @@ FEW_STEPS = 200  # with fewer an encoder has hardly begun to learn
 
 def heading(about: RunInfo, place: str) -> list[str]:
     """What is about to be trained, on what and for how long; a note where that is too short."""
-    recipe, total = about.recipe, about.total_steps
-    alpha = recipe.objective.alpha
+    recipe, channels = about.recipe, about.source.channels
+    alpha, epochs = recipe.objective.alpha, recipe.training.epochs
+    per_epoch = about.loader.steps_per_epoch
+    total = epochs * per_epoch
+    count = recipe.method.num_negatives(recipe.micro_batch_size)
     numbers = [
         f"N = {recipe.training.num_queries}",
-        *([] if about.num_negatives is None else [f"K = {about.num_negatives}"]),
+        *([] if count is None else [f"K = {count}"]),
         "plain InfoNCE" if alpha is None else f"α = {alpha:g}",
         f"τ = {recipe.objective.temperature:g}",
-        f"learning rate {about.learning_rate:g}",
+        f"learning rate {scaled_rate(recipe):g}",
     ]
-    epochs = recipe.training.epochs
     passes = "1 epoch" if epochs == 1 else f"{epochs} epochs"
-    length = f"{passes} × {format_steps(about.steps_per_epoch)} = {format_steps(total)}"
     network = f"{recipe.method.name}, {recipe.encoder.backbone} at {recipe.data.image_size} pixels"
     lines = [
-        f"{about.data}: {describe_images(about)}; {network}; to {place}",
-        f"{', '.join(numbers)}; {length}",
+        f"{about.source.name}: {describe_images(about)}; {network}; to {place}",
+        f"{', '.join(numbers)}; {passes} × {format_steps(per_epoch)} = {format_steps(total)}",
     ]
-    if about.channels != 3:
-        lines.append(describe_bands(about))
+    if channels != 3:
+        names = ", ".join(about.left_out)
+        without = f"; left out, since they need three colour channels: {names}" if names else ""
+        lines.append(f"{channels} band{'s' * (channels > 1)} in each image{without}")
     if 0 < about.step < total:
         lines.append(f"resuming from step {about.step}")
     if about.step == 0 and total < FEW_STEPS:
-        enough = -(-FEW_STEPS // about.steps_per_epoch)
+        enough = -(-FEW_STEPS // per_epoch)
         lines.append(
             f"little is learned in {format_steps(total)}: raise --training.epochs to {enough} or "
             f"more"
@@ -51,15 +55,10 @@ def heading(about: RunInfo, place: str) -> list[str]:
 
 def describe_images(about: RunInfo) -> str:
     """The images trained on, and those that are set aside for tests."""
-    others = " and ".join(f"{count:,} as {name}" for name, count in about.set_aside.items())
-    return f"{about.images:,} images" + (f" (not trained on: {others})" if others else "")
-
-
-def describe_bands(about: RunInfo) -> str:
-    """What is otherwise with images that are not of three channels."""
-    names = ", ".join(about.left_out)
-    without = f"; left out, since they need three colour channels: {names}" if names else ""
-    return f"{about.channels} band{'s' * (about.channels > 1)} in each image{without}"
+    splits = about.source.splits
+    others = [f"{len(splits[name]):,} as {name}" for name in splits if name in ("val", "test")]
+    without = f" (not trained on: {' and '.join(others)})" if others else ""
+    return f"{len(about.loader.split):,} images{without}"
 
 
 def format_steps(steps: int) -> str:

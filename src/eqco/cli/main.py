@@ -37,16 +37,8 @@ COMMANDS: dict[str, str] = {
 }
 
 # What `pip install ".[train]"` brings; a missing one is answered with that line.
-TRAIN_PACKAGES = {
-    "tyro",
-    "rich",
-    "matplotlib",
-    "numpy",
-    "PIL",
-    "torchvision",
-    "tensorboard",
-    "sklearn",
-}
+TRAIN_PACKAGES = {"tyro", "rich", "matplotlib", "numpy", "PIL", "torchvision", "tensorboard"}
+TRAIN_PACKAGES |= {"sklearn"}
 
 
 def overview() -> str:

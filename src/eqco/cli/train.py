@@ -10,6 +10,7 @@ from typing import Annotated
 import tyro
 
 from eqco.assembly import check_processes, resume, train
+from eqco.assembly.parts import chance_level
 from eqco.assembly.runs import RunInfo
 from eqco.cli.display import describe_probe, format_steps, heading, training_display
 from eqco.cli.launch import (
@@ -166,4 +167,4 @@ def conclude(outcome: Outcome, begun: RunInfo, place: Path) -> None:
     else:
         print(f"trained for {format_steps(outcome.step)}: {place}")
     for name, value in outcome.probe.items():
-        print(f"  {describe_probe(name, value, begun.chance)}")
+        print(f"  {describe_probe(name, value, chance_level(begun.source))}")

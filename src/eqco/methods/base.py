@@ -204,12 +204,8 @@ def batch_negatives(
 ) -> Negatives:
     """The other instances of the batch, all of them or `count` drawn for each query.
 
-    Args:
-        views: keys of one or both views of all processes, each (N, D).
-        count: K; None: all that the batch offers.
-        shared: one draw for all queries.
-        seed: the run's seed.
-        draw: which draw this is: the step, or two for each step where there are two contrasts.
+    Views are keys of one or both views of all processes, each (N, D). `draw` tells draws apart: the
+    step, or two for each step where there are two contrasts.
     """
     num_queries = len(views[0])
     index = torch.arange(num_queries, device=views[0].device)[processes.own_rows(num_queries)]

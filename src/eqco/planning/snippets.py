@@ -37,14 +37,8 @@ def equivalent_snippets(
 ) -> tuple[Snippet, ...]:
     """This package first, then MoCo's code, lightly and pytorch-metric-learning.
 
-    Args:
-        symmetric: both views are queries and keys.
-        num_queries: N.
-        num_negatives: K.
-        offered: the negatives that the batch offers; None where a queue does.
-        alpha: α; math.inf: the decoupled loss.
-        temperature: τ.
-        dim: D.
+    `offered` are the negatives that the batch offers; None where a queue does. With `symmetric`
+    both views are queries and keys.
     """
     source: Source = "both views" if symmetric else "queue" if offered is None else "batch"
     K = num_negatives if offered is None else offered

@@ -140,16 +140,12 @@ SMOKE = Scale(
     intervals={"log_every": 5, "diagnose_every": 5},
     small=Small(image_size=16, learning_rate=0.06),
 )
+PROFILES = {
+    **{"paper": PAPER, "desk": DESK, "folder": FOLDER},
+    **{"embedded": EMBEDDED, "demo": DEMO, "smoke": SMOKE},
+}
 # those of the figures and tables
 SCALES = {"smoke": SMOKE, "desk": DESK, "embedded": EMBEDDED, "paper": PAPER}
-PROFILES = {
-    "paper": PAPER,
-    "desk": DESK,
-    "folder": FOLDER,
-    "embedded": EMBEDDED,
-    "demo": DEMO,
-    "smoke": SMOKE,
-}
 
 
 def find_profile(name: str) -> Scale:

@@ -46,16 +46,8 @@ class Intervals:
 class TrainerComponents:
     """What the loop drives.
 
-    Args:
-        method: views in, loss out.
-        distributed: the same, averaging gradients over processes; None: there is one process.
-        objective: the loss over contrasts, whose τ and α diagnostics need.
-        loader: the micro-batches of each step.
-        optimiser: of all parameters that are trained.
-        learning_rate: the rate at each step.
-        intervals: how long and how often.
-        precision: of the encoder.
-        probe: metrics of the encoder; None: there are none.
+    `distributed` is the method averaging gradients over processes, None where there is one; the
+    `objective` has the τ and α that diagnostics need; `probe` gives metrics of the encoder.
     """
 
     method: Method
