@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -36,7 +36,7 @@ class Row:
     scores: Tensor  # (N, C)
     top1: Interval
     top5: Interval | None  # None with five classes or fewer
-    details: dict[str, Any] = field(default_factory=dict)
+    details: dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,13 +190,11 @@ def missing_row_note(weights: Weights) -> str:
     return f"There is no row of random weights: {why}."
 
 
-def make_row(
-    name: str, how: str, scores: Tensor, labels: Tensor, details: dict[str, Any] | None = None
-) -> Row:
+def make_row(name: str, how: str, scores: Tensor, labels: Tensor, details: dict[str, Any]) -> Row:
     """A line of the table."""
     top5 = top_k(scores, labels, 5) if scores.shape[1] > 5 else None
     top1 = top_k(scores, labels, 1)
-    return Row(name=name, by=how, scores=scores, top1=top1, top5=top5, details=details or {})
+    return Row(name=name, by=how, scores=scores, top1=top1, top5=top5, details=details)
 
 
 def labelled_splits(source: Source, test: str | None) -> tuple[Split, Split]:

@@ -10,11 +10,11 @@ from rich.console import Console
 
 from eqco.assembly.parts import check_device
 from eqco.cli.progress import progress_bar
-from eqco.cli.weights import AS_IN_WEIGHTS, Network, refuse_several_processes
+from eqco.cli.weights import AS_IN_WEIGHTS, Network, list_unreadable, refuse_several_processes
 from eqco.data.albums import open_album
 from eqco.data.opening import DEFAULT_ROOT
 from eqco.evaluation.embedding import Embedding, embed, parts_folder
-from eqco.runtime.atomic_files import atomic_write, refuse_unwritable
+from eqco.runtime.atomic_files import refuse_unwritable
 
 
 def run(
@@ -85,8 +85,5 @@ def run(
         print(f"what is done is kept in {parts_folder(out)}; the same command resumes")
         raise
     print(f"written: {done.file}: features ({done.count}, {done.feature_dim}) of {weights}")
-    if done.unreadable:
-        listed = out.with_suffix(".unreadable.txt")
-        with atomic_write(listed) as partial:
-            partial.write_text("".join(f"{line}\n" for line in done.unreadable))
-        print(f"left out, since they cannot be read: {len(done.unreadable)}, listed in {listed}")
+    if note := list_unreadable(out.with_suffix(".unreadable.txt"), done.unreadable):
+        print(note)

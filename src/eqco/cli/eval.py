@@ -13,13 +13,12 @@ from rich.console import Console
 from eqco.assembly.comparison import compare_encoder
 from eqco.assembly.parts import check_device
 from eqco.cli.progress import progress_bar
-from eqco.cli.weights import AS_IN_WEIGHTS, Network, refuse_several_processes
+from eqco.cli.weights import AS_IN_WEIGHTS, Network, list_unreadable, refuse_several_processes
 from eqco.data.opening import DEFAULT_ROOT, open_source
 from eqco.data.scanning import Check
-from eqco.data.sources import Source
 from eqco.evaluation.linear import LINEAR_PROTOCOLS
 from eqco.report.evaluation import evaluation_files, print_evaluation, write_evaluation
-from eqco.runtime.atomic_files import atomic_write, refuse_existing, refuse_unwritable
+from eqco.runtime.atomic_files import refuse_existing, refuse_unwritable
 
 
 def run(
@@ -125,18 +124,9 @@ def run(
     console.print()
     for path in written:
         console.print(f"written: {path}", markup=False, highlight=False)
-    if note := list_unreadable(data, out / f"{protocol}.unreadable.txt"):
+    unreadable = [f"{each.name}\t{each.reason}" for each in data.unreadable]
+    if note := list_unreadable(out / f"{protocol}.unreadable.txt", unreadable):
         console.print(note, markup=False, highlight=False)
-
-
-def list_unreadable(data: Source, path: Path) -> str:
-    """List what was left out, and say so; no list of an earlier result stays."""
-    if not data.unreadable:
-        path.unlink(missing_ok=True)
-        return ""
-    with atomic_write(path) as partial:
-        partial.write_text("".join(f"{each.name}\t{each.reason}\n" for each in data.unreadable))
-    return f"left out, since they cannot be read: {len(data.unreadable)}, listed in {path}"
 
 
 @contextmanager

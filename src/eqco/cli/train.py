@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -120,27 +120,17 @@ def run(options: Options) -> None:
             print("\n".join(heading(about, str(place))), flush=True)
 
     with training_display(sys.stdout if speaks() else None) as show:
+        how: dict[str, Any] = {
+            "device": options.launch.device,
+            "timeout": options.launch.timeout,
+            "on_start": on_start,
+            "show": show,
+        }
         if checkpoint is not None:
-            outcome = resume(
-                checkpoint,
-                options.source or None,
-                device=options.launch.device,
-                timeout=options.launch.timeout,
-                on_start=on_start,
-                show=show,
-            )
+            outcome = resume(checkpoint, options.source or None, **how)
         else:
-            outcome = train(
-                recipe,
-                options.source or "groceries",
-                out=place,
-                unlabelled=options.unlabelled,
-                channels=options.channels,
-                device=options.launch.device,
-                timeout=options.launch.timeout,
-                on_start=on_start,
-                show=show,
-            )
+            how |= {"unlabelled": options.unlabelled, "channels": options.channels}
+            outcome = train(recipe, options.source or "groceries", out=place, **how)
     conclude(outcome, begun[0], place)
 
 

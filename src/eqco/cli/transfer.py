@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 from rich.console import Console
@@ -163,17 +163,16 @@ def run(options: Options) -> None:
         if speaks():
             print_changes(options, settings)
     with training_display(sys.stdout if speaks() else None) as show:
+        how: dict[str, Any] = {
+            "device": options.launch.device,
+            "workers": options.workers,
+            "timeout": options.launch.timeout,
+            "show": show,
+        }
         if options.resume is not None or restarted:
             # the only word beside a resumed run is its data
             moved = options.weights if options.resume is not None else options.data
-            outcome = resume_transfer(
-                place,
-                moved or None,
-                device=options.launch.device,
-                workers=options.workers,
-                timeout=options.launch.timeout,
-                show=show,
-            )
+            outcome = resume_transfer(place, moved or None, **how)
         else:
             outcome = transfer_detection(
                 options.weights,
@@ -183,10 +182,7 @@ def run(options: Options) -> None:
                 backbone=options.backbone,
                 train_split=options.train_split,
                 test_split=options.test_split,
-                device=options.launch.device,
-                workers=options.workers,
-                timeout=options.launch.timeout,
-                show=show,
+                **how,
             )
     conclude(outcome, place)
 

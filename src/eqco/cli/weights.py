@@ -1,7 +1,9 @@
-"""Options that the commands with pre-trained weights share."""
+"""What the commands with pre-trained weights share."""
 
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Annotated
 
 import tyro
@@ -9,9 +11,10 @@ import tyro
 from eqco.assembly import Weights, open_weights
 from eqco.encoders import Stem
 from eqco.runtime import processes
+from eqco.runtime.atomic_files import atomic_write
 from eqco.runtime.errors import InputError
 
-__all__ = ["AS_IN_WEIGHTS", "Network", "refuse_several_processes"]
+__all__ = ["AS_IN_WEIGHTS", "Network", "list_unreadable", "refuse_several_processes"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,3 +50,13 @@ def refuse_several_processes(command: str, work: str) -> None:
             f"torchrun has started several processes, but {work} is the work of one. Start it "
             f"without torchrun: {command} …"
         )
+
+
+def list_unreadable(path: Path, lines: Sequence[str]) -> str:
+    """List the images that were left out, and say so; no list of an earlier result stays."""
+    if not lines:
+        path.unlink(missing_ok=True)
+        return ""
+    with atomic_write(path) as partial:
+        partial.write_text("".join(f"{line}\n" for line in lines))
+    return f"left out, since they cannot be read: {len(lines)}, listed in {path}"

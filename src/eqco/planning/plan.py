@@ -110,7 +110,11 @@ def plan(
     plain = alpha is None
     alpha = float(count) if alpha is None else alpha
     decoupled = alpha == math.inf
-    require_alpha(alpha)
+    if not alpha > 0:
+        raise InputError(
+            f"--alpha={alpha}; it is the number of negatives imitated and must be greater than 0, "
+            f"or inf for the decoupled loss."
+        )
 
     symmetric = recipe.method.symmetric
     # beside what is offered there is each query's own instance, once or in every view
@@ -162,12 +166,9 @@ def check_numbers(
     num_queries: int, dim: int, dataset_size: int, epochs: int, temperature: float, base: float
 ) -> None:
     """Refuse what no training could have, in the words of the options."""
-    for name, count in (
-        ("--num-queries", num_queries),
-        ("--dim", dim),
-        ("--dataset-size", dataset_size),
-        ("--epochs", epochs),
-    ):
+    counts = {"--num-queries": num_queries, "--dim": dim}
+    counts |= {"--dataset-size": dataset_size, "--epochs": epochs}
+    for name, count in counts.items():
         if count < 1:
             raise InputError(f"{name}={count}; it must be at least 1.")
     require_positive("--temperature", temperature)
@@ -218,15 +219,6 @@ def resolve_negatives(
             f"(--framework mocov2)."
         )
     return count
-
-
-def require_alpha(alpha: float) -> None:
-    """Refuse what no number of negatives can be."""
-    if not alpha > 0:
-        raise InputError(
-            f"--alpha={alpha}; it is the number of negatives imitated and must be greater than 0, "
-            f"or inf for the decoupled loss."
-        )
 
 
 def warnings_on_alpha(
