@@ -265,10 +265,10 @@ def read_metadata(content: Any, metadata: Mapping[str, str]) -> dict[str, str]:
     """
     inside = content.get("eqco") if isinstance(content, Mapping) else None
     places = (inside, getattr(content, "eqco", None))
-    told = next((place for place in places if isinstance(place, Mapping)), metadata)
-    kept = {name: told[name] for name in METADATA_KEYS if isinstance(told.get(name), str)}
+    stored = next((place for place in places if isinstance(place, Mapping)), metadata)
+    kept = {name: stored[name] for name in METADATA_KEYS if isinstance(stored.get(name), str)}
     named = all(name in kept for name in NETWORK)
-    if not named and "exported_by" not in told:
+    if not named and "exported_by" not in stored:
         return {}
     return {name: word for name, word in kept.items() if named or name not in NETWORK}
 
@@ -319,10 +319,10 @@ def fill_backbone(
         named = replace(named, in_channels=bands)
         backbone = named.build()
     called = str(named) if named is not None else type(backbone).__name__
-    told = architecture_of(unwrapped.weights)
+    likely = architecture_of(unwrapped.weights)
     remedy = "Name the network it was trained with: --backbone, for a ResNet with --width, --stem."
-    if told is not None and told != named:
-        remedy = f"It looks like {told}: leave out --backbone."
+    if likely is not None and likely != named:
+        remedy = f"It looks like {likely}: leave out --backbone."
     heads = fill(backbone, unwrapped.weights, file=file, called=called, remedy=remedy)
     tops = dict.fromkeys(unwrapped.prefix + name.split(".")[0] for name in heads)
     return Weights(

@@ -58,7 +58,7 @@ def run(
     chosen = find_pipeline(pipeline)
     if views < 1:
         raise InputError(f"views={views}; draw at least 1.")
-    opened = open_source(
+    data = open_source(
         source,
         root=root,
         unlabelled=unlabelled,
@@ -66,7 +66,7 @@ def run(
         check="none",
         on_unreadable=on_unreadable,
     )
-    found = opened[split]
+    found = data[split]
     side = size
     if side is None:
         side = min(found.size) if found.size else 224
@@ -84,10 +84,10 @@ def run(
     out.parent.mkdir(parents=True, exist_ok=True)
     picture.save(out)
     console = Console()
-    if left_out := chosen.left_out(opened.channels):
+    if left_out := chosen.left_out(data.channels):
         names = ", ".join(left_out)
         console.print(
-            f"{opened.channels} bands; left out, since they need three colour channels: {names}",
+            f"{data.channels} bands; left out, since they need three colour channels: {names}",
             markup=False,
         )
     console.print(f"written: {out}", markup=False)

@@ -57,10 +57,10 @@ def load_optimiser(optimiser: torch.optim.Optimizer, state: dict[str, Any]) -> N
     for group in optimiser.param_groups:
         group |= {name: optimiser.defaults[name] for name in WAYS if name in optimiser.defaults}
         for parameter in group["params"]:
-            held = optimiser.state.get(parameter, {})
-            for name, value in held.items():
+            buffers = optimiser.state.get(parameter, {})
+            for name, value in buffers.items():
                 if isinstance(value, Tensor) and value.shape == parameter.shape:
-                    held[name] = torch.empty_like(parameter).copy_(value)
+                    buffers[name] = torch.empty_like(parameter).copy_(value)
 
 
 class LARS(torch.optim.Optimizer):
