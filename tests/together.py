@@ -31,7 +31,7 @@ from eqco.recipes import (
 from eqco.runtime import processes
 from eqco.training.alarms import Alarms
 from eqco.training.diagnostics import diagnose
-from eqco.training.loop import of_all_processes, optimise, snapshot, warm_up
+from eqco.training.loop import gather_contrasts, optimise, snapshot, warm_up
 
 N = 16
 
@@ -136,7 +136,7 @@ def three_steps(recipe, dtype):
         output = optimise(components, scaler, components.loader.micro_batches(step), step)
         seen = {"rate": rate, "loss": float(processes.mean_over_processes(output.loss))}
         if output.contrasts:
-            found = diagnose(of_all_processes(output.contrasts), temperature=0.2, alpha=64)
+            found = diagnose(gather_contrasts(output.contrasts), temperature=0.2, alpha=64)
             seen |= {
                 "K": found.num_negatives,
                 "margin": found.margin,

@@ -48,7 +48,7 @@ def write_classes(folder, channels, *, kind=np.uint8):
 
 @pytest.fixture(scope="module", params=COUNTS)
 def run(request, tmp_path_factory):
-    """A short training on images of that many bands: number, data, run directory, announcement."""
+    """A short training on images of that many bands: number, data, run directory, run info."""
     place = tmp_path_factory.mktemp("bands")
     kind = np.uint16 if request.param == 13 else np.uint8
     data = write_classes(place / "data", request.param, kind=kind)
@@ -63,7 +63,7 @@ def test_every_number_of_bands_trains_and_the_run_says_what_was_left_out(run):
     with torch.no_grad():
         embeddings = encoder(torch.rand(2, channels, 32, 32))
     assert embeddings.isfinite().all()
-    assert (about.channels, about.left_out) == (channels, ("saturation", "hue", "greyscale"))
+    assert (about.source.channels, about.left_out) == (channels, ("saturation", "hue", "greyscale"))
     met = RunDirectory(place).read_environment()
     assert (met["channels"], tuple(met["left_out"])) == (channels, about.left_out)
 

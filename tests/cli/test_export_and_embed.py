@@ -27,9 +27,9 @@ def weights(tmp_path, monkeypatch):
 
 def test_export_writes_a_file_and_a_card_and_says_how_to_load_it(weights, tmp_path, capsys):
     assert main(["export", weights, "--to", "torchvision"]) == 0
-    said = capsys.readouterr().out
+    said, noted = capsys.readouterr()
     assert "written: mine-torchvision.pth" in said
-    assert "image size not known: 224 taken; give --image-size" in said
+    assert "image size not known: 224 taken; give --image-size" in noted
     assert "model = torchvision.models.resnet18()" in said
     assert "None were measured" in (tmp_path / "mine-torchvision.md").read_text()
     model = torchvision.models.resnet18()

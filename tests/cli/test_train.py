@@ -168,7 +168,7 @@ def test_sigterm_saves_and_says_how_to_go_on(tmp_path):
     process.send_signal(signal.SIGTERM)
     output, _ = process.communicate(timeout=120)
     assert process.returncode == 143
-    assert f"go on with: eqco train --resume {place}" in output
+    assert f"resume with: eqco train --resume {place}" in output
     assert (place / "checkpoints" / "last.pt").exists()
 
 

@@ -92,7 +92,7 @@ def test_usage_names_the_task_and_a_missing_task_is_asked_for(capsys, monkeypatc
 
 def test_without_pycocotools_no_process_is_started(squares, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "pycocotools.cocoeval", None)
-    monkeypatch.setattr("eqco.cli.transfer.launch", lambda *words, **how: pytest.fail("started"))
+    monkeypatch.setattr("eqco.cli.launch.launch", lambda *words, **how: pytest.fail("started"))
     assert main(["transfer", "detection", "random", squares, "--processes", "2"]) == 2
     assert 'pip install ".[detection]"' in capsys.readouterr().err
 
@@ -118,7 +118,7 @@ def test_a_job_that_is_started_again_goes_on_and_another_is_refused(squares, cap
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "one")
     assert main(command) == 0
     said = capsys.readouterr().out
-    assert "started again after a process was lost: resuming from runs/detection" in said
+    assert "started again after a process was lost: resuming runs/detection" in said
     assert read_checkpoint(last)["step"] == 4
 
 
@@ -127,7 +127,7 @@ def test_restarts_are_for_several_processes(squares, capsys, monkeypatch):
     assert main(command) == 2
     assert "--restarts 3 without --processes" in capsys.readouterr().err
     calls = []
-    monkeypatch.setattr("eqco.cli.transfer.launch", lambda words, **how: calls.append((words, how)))
+    monkeypatch.setattr("eqco.cli.launch.launch", lambda words, **how: calls.append((words, how)))
     assert main([*command, "--processes", "2"]) == 0
     assert calls == [
         (["transfer", "detection", "random", squares], {"count": 2, "restarts": 3}),

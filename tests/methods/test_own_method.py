@@ -6,11 +6,12 @@ tests/together.py has it among its cases: two and four processes equal one.
 import os
 import re
 import signal
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 import torch
+import torch.nn.functional as F
 from together import Pictures, TinyBackbone, tiny
 from torch.testing import assert_close
 from toy_method import Toy, ToySettings
@@ -20,7 +21,8 @@ from eqco.assembly import build_components, load, open_weights, resume, train
 from eqco.assembly.export import export_weights
 from eqco.cli.train import parse
 from eqco.data import source_from_dataset
-from eqco.methods import METHODS
+from eqco.encoders import in_channels_of
+from eqco.methods import METHODS, StepOutput
 from eqco.recipes import RECIPES, read_recipe
 from eqco.runtime.checkpoints import read_checkpoint
 from eqco.runtime.run_directory import RunDirectory
@@ -63,6 +65,32 @@ def test_its_two_encoders_begin_differently():
     method = build_components(recipe, source_from_dataset(Pictures())).method
     pairs = zip(method.encoder.parameters(), method.other.parameters(), strict=True)
     assert any(not torch.equal(*pair) for pair in pairs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneBandSettings(ToySettings):
+    """The other encoder sees the first band alone."""
+
+    def build(self, parts):
+        return OneBand(parts.make_encoder(), parts.make_encoder(1, in_channels=1), 0.5, parts.seed)
+
+
+class OneBand(Toy):
+    def forward(self, batch, step):
+        first, second, _ = batch.views
+        predicted = self.predictor(self.encoder(first))
+        return StepOutput(1 - F.cosine_similarity(predicted, self.other(second[:, :1])).mean())
+
+
+def test_its_two_encoders_may_see_different_bands(tmp_path):
+    light = replace(RECIPE.encoder, backbone="light")
+    recipe = replace(RECIPE, method=OneBandSettings(), encoder=light)
+    before = build_components(recipe, source_from_dataset(Pictures())).method
+    assert [in_channels_of(each) for each in (before.encoder, before.other)] == [3, 1]
+    train(recipe, Pictures(), out=tmp_path / "run")
+    (state,) = states(tmp_path / "run")
+    for name, parameter in before.named_parameters():
+        assert not torch.equal(state["method"][name], parameter), f"{name} did not move"
 
 
 def test_stopped_and_resumed_equals_never_stopped(tmp_path):

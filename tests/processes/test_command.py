@@ -110,7 +110,7 @@ def test_a_job_stopped_on_two_processes_goes_on_on_one(whole, tmp_path):
     assert SAVED <= held(mine)["step"] < STEPS
     [(code, said, errors)] = ended([run([*EQCO, "train", "--resume", mine], cwd=tmp_path)])
     assert code == 0, errors
-    assert "begun on 2 processes, going on on 1: the same to rounding" in said
+    assert "begun on 2 processes, resumed on 1: the same to rounding" in said
     assert held(mine)["step"] == STEPS
     assert_close(held(mine)["method"], held(whole)["method"], rtol=1e-2, atol=1e-3)
 

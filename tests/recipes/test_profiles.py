@@ -8,19 +8,19 @@ from eqco.recipes import RECIPES, named_recipe
 from eqco.recipes.profiles import DESK, PAPER, PROFILES, at_scale
 
 
-def test_k_equal_to_n_stays_so_and_a_queue_never_exceeds_the_memory():
-    """SimCLR is published with K = N = 256; MoCo's queue of 65536 is too long for small data."""
-    for scale in PROFILES.values():
-        simclr = at_scale(RECIPES["simclr"], scale)
-        assert simclr.method.count == simclr.training.num_queries == scale.num_queries
-        assert at_scale(RECIPES["mocov2"], scale).method.queue_size == scale.memory
-        assert at_scale(RECIPES["simo"], scale).method.count == 16
-
-
-def test_a_folder_is_trained_at_32_pixels_for_20_epochs_at_the_published_temperature():
-    recipe = named_recipe("simo", "folder")
-    assert (recipe.data.image_size, recipe.training.epochs) == (32, 20)
-    assert recipe.objective.temperature == RECIPES["simo"].objective.temperature
+@pytest.mark.parametrize(
+    ("profile", "num_queries", "epochs", "queue", "simclr_negatives"),
+    [("desk", 256, 12, 4096, 256), ("folder", 256, 20, 4096, 256), ("demo", 128, 200, 256, 128)],
+)
+def test_a_profile_scales_batch_epochs_queue_and_negatives(
+    profile, num_queries, epochs, queue, simclr_negatives
+):
+    """The longest queue is the scale's; SimCLR keeps as many negatives as queries, SiMo its 16."""
+    recipes = {name: named_recipe(name, profile) for name in RECIPES}
+    assert {each.training.num_queries for each in recipes.values()} == {num_queries}
+    assert {each.training.epochs for each in recipes.values()} == {epochs}
+    counts = {name: each.method.num_negatives(num_queries) for name, each in recipes.items()}
+    assert counts == {"simo": 16, "mocov1": queue, "mocov2": queue, "simclr": simclr_negatives}
 
 
 @pytest.mark.parametrize("name", RECIPES)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,26 +30,26 @@ PIXEL_BYTES = 2**30  # the most that the train images' pixels may take as featur
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One line of the table: what was asked, how, and what came of it."""
+    """One line of the table: the encoder, the protocol and the accuracy."""
 
     name: str
     by: str
     scores: Tensor  # (N, C)
     top1: Interval
     top5: Interval | None  # None with five classes or fewer
-    details: dict[str, Any] = field(default_factory=dict)
+    details: dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """The table, and what pictures are made of: the asked encoder's features."""
+    """The table, and what pictures are made of: the encoder's features."""
 
     weights: Weights
     protocol: ProtocolName
     data: str
-    settings: str  # in words
-    rows: tuple[Row, ...]  # the encoder asked about is the last
-    left_out: str  # in words: the row that is missing and why; empty if none is
+    settings: str  # for people
+    rows: tuple[Row, ...]  # the encoder itself is the last
+    left_out: str  # the row that is missing and why; empty if none is
     train: Split
     test: Split
     train_features: Features
@@ -78,18 +78,13 @@ def compare_encoder(
     classifier trained by SGD with a rate made for ResNets is no fair measure of pixels.
 
     Args:
-        weights: the frozen backbone.
-        source: labelled images, to train on and to test on.
-        protocol: knn, probe or linear.
         neighbours: k of kNN; None: `usual_neighbours`.
         temperature: τ of kNN.
         linear: what `linear` does.
         test: the split to test on; None: test, or val where there is none.
         seed: of random weights, of the probe's held-out part, of linear training.
-        device: where to compute.
-        workers: processes that decode images on disk.
-        checkpoint: where linear training leaves what it can go on from.
-        overwrite: begin anew where that is of another training.
+        checkpoint: where linear training leaves what it can resume from; `overwrite` begins anew
+            where that is of another training.
         stage: shows the progress of each stretch of work.
     """
     train_split, test_split = labelled_splits(source, test)
@@ -99,14 +94,14 @@ def compare_encoder(
             f"{weights.in_channels}. Give images like those it was trained on."
         )
     side = pixel_side(len(train_split), weights.image_size, source.channels)
-    asked = [(f"raw pixels, {side}×{side}", pixels(side, source.channels))]
+    encoders = [(f"raw pixels, {side}×{side}", pixels(side, source.channels))]
     if weights.architecture is not None:
-        asked.append((f"random weights, {weights.architecture}", random_like(weights, seed)))
-    asked.append((Path(weights.name).name, weights))
+        encoders.append((f"random weights, {weights.architecture}", random_like(weights, seed)))
+    encoders.append((Path(weights.name).name, weights))
     rows = []
     details: dict[str, Any]
     k = usual_neighbours(len(train_split)) if neighbours is None else neighbours
-    for name, encoder in asked:
+    for name, encoder in encoders:
         backbone = encoder.backbone.to(device)
         with stage(f"features of {name}", len(train_split) + len(test_split)) as advance:
             train_features, test_features = (
@@ -132,7 +127,7 @@ def compare_encoder(
                 found = probe_accuracy(test_features, train_features, seed=seed)
                 scores, how = found.scores, "probe"
                 details = {"penalty": found.penalty, "converged": found.converged}
-        rows.append(row(name, how, scores, test_features.labels, details))
+        rows.append(make_row(name, how, scores, test_features.labels, details))
     if protocol == "linear":
         assert linear is not None
         steps = linear.epochs * (len(train_split) // linear.batch_size)
@@ -152,14 +147,14 @@ def compare_encoder(
             )
         proof = {"backbone_before": trained.before, "backbone_after": trained.after}
         details = {**proof, "losses": trained.losses}
-        rows.append(row(name, "linear", trained.scores, trained.labels, details))
+        rows.append(make_row(name, "linear", trained.scores, trained.labels, details))
     return Evaluation(
         weights=weights,
         protocol=protocol,
         data=source.name,
         settings=describe_protocol(protocol, k, temperature, linear),
         rows=tuple(rows),
-        left_out=left_out(weights),
+        left_out=missing_row_note(weights),
         train=train_split,
         test=test_split,
         train_features=train_features,
@@ -182,10 +177,10 @@ def describe_protocol(
     )
 
 
-def left_out(weights: Weights) -> str:
+def missing_row_note(weights: Weights) -> str:
     """Why there is no row of random weights; empty if there is one.
 
-    >>> left_out(pixels(8))
+    >>> missing_row_note(pixels(8))
     'There is no row of random weights: pixels have none.'
     """
     if weights.architecture is not None:
@@ -196,29 +191,27 @@ def left_out(weights: Weights) -> str:
     return f"There is no row of random weights: {why}."
 
 
-def row(
-    name: str, how: str, scores: Tensor, labels: Tensor, details: dict[str, Any] | None = None
-) -> Row:
+def make_row(name: str, how: str, scores: Tensor, labels: Tensor, details: dict[str, Any]) -> Row:
     """A line of the table."""
     top5 = top_k(scores, labels, 5) if scores.shape[1] > 5 else None
     top1 = top_k(scores, labels, 1)
-    return Row(name=name, by=how, scores=scores, top1=top1, top5=top5, details=details or {})
+    return Row(name=name, by=how, scores=scores, top1=top1, top5=top5, details=details)
 
 
 def labelled_splits(source: Source, test: str | None) -> tuple[Split, Split]:
     """What to train on and what to test on; refused before anything is computed."""
     usual = evaluation_split(source.splits)
     if "train" not in source or (test is None and usual is None):
-        raise needs_labels(source, f"it has {' and '.join(source.splits)} alone")
+        raise no_labels_error(source, f"it has {' and '.join(source.splits)} alone")
     splits = source["train"], source[test or usual or "test"]
     for split in splits:
         if split.labels is None:
-            raise needs_labels(source, f"its split {split.name!r} has no labels")
+            raise no_labels_error(source, f"its split {split.name!r} has no labels")
     bootstrap(0, len(splits[1]))  # refuses what has no interval
     return splits
 
 
-def needs_labels(source: Source, why: str) -> InputError:
+def no_labels_error(source: Source, why: str) -> InputError:
     """The error of images that tell no classes to test by."""
     return InputError(
         f"{source.name} cannot be tested on: {why}, and a test needs labelled images both to "

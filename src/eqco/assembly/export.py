@@ -56,12 +56,7 @@ def export_weights(
     * `safetensors`: the state dict with the recipe in its metadata; of every network.
     * `moco`: a checkpoint in MoCo's form, head included, for scripts made for MoCo.
 
-    Args:
-        weights: from `open_weights`.
-        to: the format.
-        out: the file.
-        epoch: what the checkpoint of `moco` says it was trained for.
-        overwrite: replace a file that is there.
+    `epoch` is what the checkpoint of `moco` says it was trained for.
     """
     if to not in get_args(Format):
         raise InputError(f"--to {to}; choose {', '.join(get_args(Format))}.")
@@ -73,13 +68,7 @@ def export_weights(
     writers: dict[str, Callable[[], tuple[str, ...]]] = {
         "torchvision": lambda: write_torchvision(weights, out),
         "timm": lambda: write_timm(weights, out),
-        "onnx": lambda: write_onnx(
-            weights.backbone,
-            out,
-            image_size=weights.image_size,
-            in_channels=weights.in_channels,
-            metadata=metadata_of(weights),
-        ),
+        "onnx": lambda: write_onnx(weights, out, metadata_of(weights)),
         "safetensors": lambda: write_safetensors(weights, out),
         "moco": lambda: write_moco(weights, out, epoch),
     }
@@ -89,11 +78,7 @@ def export_weights(
 def write_torchvision(weights: Weights, out: Path) -> tuple[str, ...]:
     """A state dict for torchvision's ResNet without its classifier."""
     name = torchvision_name(weights, "torchvision")
-    with atomic_write(out) as partial:
-        save(state_with_metadata(weights), partial)
-        model = torchvision_model(name)
-        model.load_state_dict(torch.load(partial, weights_only=True))
-        refuse_other_features(model, weights)
+    write_state(weights, out, torchvision_model(name))
     return (
         "import torch, torchvision",
         f"model = torchvision.models.{name}()",
@@ -107,18 +92,28 @@ def write_timm(weights: Weights, out: Path) -> tuple[str, ...]:
     architecture = weights.architecture
     plain = architecture is not None and (architecture.width, architecture.stem) == (1, "imagenet")
     if architecture is None or not plain or architecture.name == "light":
-        raise InputError(f"timm has no network like {called(weights)}. {remedy(weights)}")
+        raise InputError(f"timm has no network like {network_name(weights)}. {remedy(weights)}")
     name = architecture.name.removeprefix(TIMM)
-    with atomic_write(out) as partial:
-        save(state_with_metadata(weights), partial)
-        model = Architecture(TIMM + name, in_channels=architecture.in_channels).build()
-        model.load_state_dict(torch.load(partial, weights_only=True))
-        refuse_other_features(model, weights)
+    theirs = Architecture(TIMM + name, in_channels=architecture.in_channels).build()
+    write_state(weights, out, theirs)
     bands = f", in_chans={architecture.in_channels}" * (architecture.in_channels != 3)
     return (
         "import timm",
         f'model = timm.create_model("{name}", num_classes=0{bands}, checkpoint_path="{out.name}")',
     )
+
+
+def write_state(weights: Weights, out: Path, theirs: nn.Module) -> None:
+    """A bare state dict that the other library's network loads strictly, with our metadata.
+
+    They are an attribute, as torch keeps its own `_metadata`; the names are the backbone's alone.
+    """
+    state = OrderedDict(plain_state(weights.backbone))
+    state.eqco = metadata_of(weights)  # type: ignore[attr-defined]
+    with atomic_write(out) as partial:
+        save(state, partial)
+        theirs.load_state_dict(torch.load(partial, weights_only=True))
+        refuse_other_features(theirs, weights)
 
 
 def write_safetensors(weights: Weights, out: Path) -> tuple[str, ...]:
@@ -152,31 +147,25 @@ def write_moco(weights: Weights, out: Path, epoch: int) -> tuple[str, ...]:
     if weights.encoder is not None:
         head = plain_state(weights.encoder.head)
         state |= {f"fc.{part}": value for part, value in head.items()}
+    prefix = "module.encoder_q."
     content: dict[str, Any] = {
         "epoch": epoch,
         "arch": name,
-        "state_dict": {f"module.encoder_q.{part}": value for part, value in state.items()},
+        "state_dict": {prefix + part: value for part, value in state.items()},
         "eqco": metadata_of(weights),
     }
     with atomic_write(out) as partial:
         save(content, partial)
-        refuse_other_features(from_moco(partial, name), weights)
+        read, theirs = torch.load(partial, weights_only=True)["state_dict"], torchvision_model(name)
+        theirs.load_state_dict(
+            {n.removeprefix(prefix): v for n, v in read.items() if not n.startswith(f"{prefix}fc.")}
+        )
+        refuse_other_features(theirs, weights)
     return (
         "# with the scripts of github.com/facebookresearch/moco, unchanged",
         f"python main_lincls.py -a {name} --pretrained {out.name} IMAGENET",
         f"python detection/convert-pretrain-to-detectron2.py {out.name} {out.stem}.pkl",
     )
-
-
-def from_moco(file: Path, name: str) -> nn.Module:
-    """torchvision's network with a checkpoint of MoCo's form in it."""
-    prefix, head = "module.encoder_q.", "module.encoder_q.fc."
-    state = torch.load(file, weights_only=True)["state_dict"]
-    model = torchvision_model(name)
-    model.load_state_dict(
-        {n.removeprefix(prefix): v for n, v in state.items() if not n.startswith(head)}
-    )
-    return model
 
 
 def torchvision_name(weights: Weights, to: Format) -> str:
@@ -189,8 +178,8 @@ def torchvision_name(weights: Weights, to: Format) -> str:
     plain = own == (1, "imagenet", 3)
     if not plain or name not in (*RESNETS, *list_models(module=resnet)):
         raise InputError(
-            f"--to {to} needs one of torchvision's ResNets, and {called(weights)} is none of them. "
-            f"{remedy(weights)}"
+            f"--to {to} needs one of torchvision's ResNets, and {network_name(weights)} is none of "
+            f"them. {remedy(weights)}"
         )
     return name
 
@@ -209,7 +198,7 @@ def remedy(weights: Weights) -> str:
     return OTHERS + (NEXT_TIME if weights.recipe is not None else "")
 
 
-def called(weights: Weights) -> str:
+def network_name(weights: Weights) -> str:
     """What to call the network in front of the user."""
     if weights.architecture is None:
         return f"a {type(weights.backbone).__name__}"
@@ -225,8 +214,8 @@ def refuse_other_features(model: nn.Module, weights: Weights) -> None:
     theirs, ours = model.eval()(images), weights.backbone(images)
     if not torch.allclose(theirs, ours, rtol=1e-4, atol=1e-5 * float(ours.abs().max())):
         raise InputError(
-            f"{called(weights)} loaded there gives other features than here: they are different "
-            f"networks of one name. {OTHERS}"
+            f"{network_name(weights)} loaded there gives other features than here: they are "
+            f"different networks of one name. {OTHERS}"
         )
 
 
@@ -242,16 +231,6 @@ def plain_state(module: nn.Module) -> dict[str, Tensor]:
         name: value.detach().cpu().contiguous().clone(memory_format=torch.contiguous_format)
         for name, value in module.state_dict().items()
     }
-
-
-def state_with_metadata(weights: Weights) -> "OrderedDict[str, Tensor]":
-    """A bare state dict that loads strictly anywhere, and tells of itself in an attribute.
-
-    torch keeps its own `_metadata` in the same way; names and tensors are the backbone's alone.
-    """
-    state = OrderedDict(plain_state(weights.backbone))
-    state.eqco = metadata_of(weights)  # type: ignore[attr-defined]
-    return state
 
 
 def metadata_of(weights: Weights) -> dict[str, str]:

@@ -26,13 +26,13 @@ def run_facts(weights: Weights, given: Path) -> RunFacts:
     run = RunDirectory(given if given.is_dir() else given.resolve().parent.parent)
     if not run.environment.exists():  # a checkpoint that was taken out of its run
         return {}
-    met = read_json(run.environment)
+    environment = read_json(run.environment)
     assert weights.step is not None
     facts: RunFacts = {
-        "data": Path(met["data"]).name,  # not where it lies on this machine
-        "images": met["images"],
-        "epochs": weights.step // met["steps_per_epoch"],
-        "code": met["code"],
+        "data": Path(environment["data"]).name,  # not where it lies on this machine
+        "images": environment["images"],
+        "epochs": weights.step // environment["steps_per_epoch"],
+        "code": environment["code"],
         "probe": {},
     }
     result = read_json(run.result) if run.result.exists() else {}

@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from eqco.assembly.weights import Weights
 from eqco.data import find_pipeline
 from eqco.runtime.atomic_files import atomic_write
 from eqco.runtime.errors import InputError, MissingExtraError
@@ -18,26 +19,13 @@ __all__ = ["write_onnx"]
 TOLERANCE = 1e-4
 
 
-def write_onnx(
-    backbone: nn.Module,
-    out: Path,
-    *,
-    image_size: int,
-    in_channels: int = 3,
-    metadata: Mapping[str, str],
-) -> tuple[str, ...]:
+def write_onnx(weights: Weights, out: Path, metadata: Mapping[str, str]) -> tuple[str, ...]:
     """Write the graph `images` (N, in_channels, size, size) -> `features` (N, D) for any N.
-
-    Args:
-        backbone: in eval mode.
-        out: the file.
-        image_size: pixels along each side; part of the graph.
-        in_channels: bands of the images; likewise.
-        metadata: kept as the file's metadata.
 
     Returns:
         Lines that show how to run it.
     """
+    in_channels, image_size = weights.in_channels, weights.image_size
     try:
         import onnx
         import onnxruntime  # noqa: F401
@@ -51,7 +39,7 @@ def write_onnx(
             warnings.simplefilter("ignore")
             logging.getLogger("torch.onnx").setLevel(logging.ERROR)
             program = torch.onnx.export(
-                backbone,
+                weights.backbone,
                 (images,),
                 dynamo=True,
                 verbose=False,
@@ -65,7 +53,7 @@ def write_onnx(
             entry = model.metadata_props.add()
             entry.key, entry.value = key, value
         onnx.save(model, str(partial))
-        refuse_other_features(backbone, partial, one)
+        refuse_other_features(weights.backbone, partial, one)
     mean, std = find_pipeline("mocov2").normalisation(in_channels)
     kind = "RGB" if in_channels == 3 else f"{in_channels} bands"
     return (

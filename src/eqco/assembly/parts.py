@@ -57,11 +57,8 @@ def build_encoder(
 ) -> Encoder:
     """Backbone and head with first weights drawn from the recipe's seed.
 
-    Args:
-        recipe: its encoder and seed.
-        backbone: a network of the user's own, in place of the recipe's.
-        number: of a method's encoders; each draws weights of its own.
-        in_channels: bands of the images.
+    A backbone of the user's own takes the place of the recipe's; each `number` of a method's
+    encoders draws weights of its own.
     """
     settings, seed = recipe.encoder, recipe.training.seed
     if number:
@@ -80,7 +77,7 @@ def build_encoder(
     return Encoder(backbone, head)
 
 
-def with_batch_norm(encoder: Encoder, bn_groups: int, device: torch.device) -> Encoder:
+def convert_batch_norm(encoder: Encoder, bn_groups: int, device: torch.device) -> Encoder:
     """The encoder with its batch norm over the processes that there are.
 
     Groups of shuffling BN keep their number: each process has its share of them.
@@ -124,11 +121,12 @@ def build_components(
     intervals = build_intervals(recipe, loader.steps_per_epoch)
     objective = Objective(temperature=recipe.objective.temperature, alpha=recipe.objective.alpha)
 
-    def make_encoder(number: int) -> Encoder:
-        encoder = build_encoder(recipe, backbone, number, in_channels=source.channels)
+    def make_encoder(number: int = 0, in_channels: int | None = None) -> Encoder:
+        bands = source.channels if in_channels is None else in_channels
+        encoder = build_encoder(recipe, backbone, number, in_channels=bands)
         for size in sorted({view.size for view in views}):
-            check_images_fit(encoder, recipe, size, source.channels)
-        return with_batch_norm(encoder, recipe.encoder.bn_groups, device)
+            check_images_fit(encoder, recipe, size, bands)
+        return convert_batch_norm(encoder, recipe.encoder.bn_groups, device)
 
     method = recipe.method.build(
         MethodParts(
@@ -146,7 +144,7 @@ def build_components(
                 module.compile()
     return TrainerComponents(
         method=method,
-        distributed=averaging(method, device) if processes.world_size() > 1 else None,
+        distributed=build_distributed(method, device) if processes.world_size() > 1 else None,
         objective=objective,
         loader=loader,
         optimiser=build_optimiser(recipe, method),
@@ -157,7 +155,7 @@ def build_components(
     )
 
 
-def averaging(method: nn.Module, device: torch.device) -> DistributedDataParallel:
+def build_distributed(method: nn.Module, device: torch.device) -> DistributedDataParallel:
     """The method with gradients averaged over processes, from the first one's weights.
 
     Statistics are not copied between processes: batch norm is synchronised, or meant to differ.
@@ -279,7 +277,7 @@ def rate_at(recipe: Recipe, steps_per_epoch: int, step: int) -> float:
     )
 
 
-def probed_splits(source: Source) -> tuple[Split, Split] | None:
+def probe_splits(source: Source) -> tuple[Split, Split] | None:
     """What the probe compares with and asks about, where both have labels."""
     tested = evaluation_split(source.splits)
     if tested is None or "train" not in source:
@@ -295,7 +293,7 @@ def chance_level(source: Source) -> float | None:
     >>> round(chance_level(open_source("groceries")), 3)
     0.103
     """
-    splits = probed_splits(source)
+    splits = probe_splits(source)
     if splits is None:
         return None
     assert splits[1].labels is not None
@@ -304,7 +302,7 @@ def chance_level(source: Source) -> float | None:
 
 def build_probe(recipe: Recipe, source: Source) -> Callable[[nn.Module], dict[str, float]] | None:
     """A kNN probe where the data has labels to train and to test on."""
-    splits = probed_splits(source)
+    splits = probe_splits(source)
     if splits is None:
         return None
     train_split, test_split = splits

@@ -1,7 +1,7 @@
-"""Runs: train from the beginning, go on, and take the encoder away."""
+"""Runs: train from the beginning, resume, and load the encoder."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from eqco.assembly.parts import build_components, build_encoder, chance_level, scaled_rate
-from eqco.data import Source, ViewSpec, open_source, write_unreadable
+from eqco.assembly.parts import build_components, build_encoder
+from eqco.data import Source, StepLoader, open_source, write_unreadable
 from eqco.data.opening import NAMES
 from eqco.encoders import Encoder, in_channels_of
 from eqco.recipes import RECIPES, Recipe, recipe_from_dict, recipe_to_dict
@@ -30,28 +30,17 @@ class RunInfo:
     """What a call is about to do, when all is checked and nothing is trained yet."""
 
     recipe: Recipe
-    data: str
-    images: int
-    set_aside: dict[str, int]
-    """Images of val and test, which are not trained on."""
-    num_negatives: int | None
-    """K of each query; None: the method has no negatives."""
-    learning_rate: float
-    """The highest, after the warm-up."""
-    steps_per_epoch: int
+    source: Source
+    loader: StepLoader
     step: int
-    """That training goes on from; 0 in a new run."""
-    channels: int
-    """The bands of every image."""
-    left_out: tuple[str, ...]
-    """Operations of the pipeline that need red, green and blue, where the images have none."""
-    chance: float | None
-    """The accuracy of always naming the most frequent class; None where nothing is tested."""
+    """That training resumes from; 0 in a new run."""
 
     @property
-    def total_steps(self) -> int:
-        """Of the whole training."""
-        return self.recipe.training.epochs * self.steps_per_epoch
+    def left_out(self) -> tuple[str, ...]:
+        """Operations of the views that need red, green and blue, where the images have none."""
+        views, channels = self.loader.views, self.source.channels
+        names = (name for view in views for name in view.pipeline.left_out(channels))
+        return tuple(dict.fromkeys(names))
 
 
 def train(
@@ -86,10 +75,10 @@ def train(
     if not isinstance(recipe, Recipe):
         name = recipe if isinstance(recipe, str) and recipe in RECIPES else "simo"
         raise InputError(
-            f"recipe={recipe!r} is no Recipe. Give eqco.named_recipe({name!r}, 'desk'), or what "
+            f"recipe={recipe!r} is no Recipe. Give eqco.named_recipe({name!r}, 'folder'), or what "
             f"eqco.read_recipe makes of a file."
         )
-    source = opened(data, recipe, unlabelled, channels)
+    source = open_data(data, recipe, unlabelled, channels)
     run = RunDirectory(Path(out))
     with processes.process_group(device, timeout=timeout) as own:
         listed = unreadable_list(run)
@@ -97,13 +86,14 @@ def train(
         components = build_components(
             recipe, source, backbone=encoder, device=own, unreadable_list=listed
         )
-        with held(run):
+        info = RunInfo(recipe=recipe, source=source, loader=components.loader, step=0)
+        with write_lock(run):
             if processes.is_writer():
-                met = {**environment(data, source, components, own), "unlabelled": unlabelled}
-                run.start(recipe_to_dict(recipe), met)
+                facts = environment(data, info, components, own)
+                run.start(recipe_to_dict(recipe), {**facts, "unlabelled": unlabelled})
                 run.write_job(processes.job())
                 write_unreadable(listed, source.unreadable)
-            on_start(run_info(recipe, source, components, 0))
+            on_start(info)
             return finish(components, run, recipe, None, show)
 
 
@@ -117,7 +107,7 @@ def resume(
     on_start: Callable[[RunInfo], None] = lambda info: None,
     show: Callable[[StepReport], None] = lambda report: None,
 ) -> Outcome:
-    """Go on with a run from its last checkpoint, or from the checkpoint file given.
+    """Resume a run from its last checkpoint, or from the checkpoint file given.
 
     The end is the same, to the bit on one machine, as if the run had never stopped; on another
     number of processes, to rounding (layers that draw at random themselves, as dropout does, draw
@@ -127,10 +117,7 @@ def resume(
         path: the run directory, or one of its checkpoint files.
         data: as for `train`; None: what the run was started with, by name or path.
         encoder: the backbone that was given to `train`, if one was.
-        device: where to train.
-        timeout: as for `train`.
-        on_start: as for `train`.
-        show: gets a report at every line of metrics.
+        device, timeout, on_start, show: as for `train`.
     """
     path = Path(path).resolve()
     checkpoint = path if path.suffix == ".pt" else None
@@ -142,8 +129,8 @@ def resume(
         raise InputError(
             f"{run.path} was trained on a Dataset given in Python; give the same to resume it."
         )
-    source = opened(data, recipe, began["unlabelled"], began.get("channels"))
-    with processes.process_group(device, timeout=timeout) as own, held(run):
+    source = open_data(data, recipe, began["unlabelled"], began.get("channels"))
+    with processes.process_group(device, timeout=timeout) as own, write_lock(run):
         state = run.load(recipe_to_dict(recipe), checkpoint)
         if processes.is_writer():
             run.write_job(processes.job())
@@ -156,30 +143,12 @@ def resume(
                 f"{run.path} was trained on {began['images']} images ({began['data']}), but "
                 f"{source.name} has {images} now. Resume it on the same images."
             )
-        on_start(run_info(recipe, source, components, state["step"]))
+        loader, step = components.loader, state["step"]
+        on_start(RunInfo(recipe=recipe, source=source, loader=loader, step=step))
         return finish(components, run, recipe, state, show)
 
 
-def run_info(recipe: Recipe, source: Source, components: TrainerComponents, step: int) -> RunInfo:
-    """What a call is about to do."""
-    return RunInfo(
-        recipe=recipe,
-        data=source.name,
-        images=len(components.loader.split),
-        set_aside={
-            name: len(split) for name, split in source.splits.items() if name in ("val", "test")
-        },
-        num_negatives=recipe.method.num_negatives(recipe.micro_batch_size),
-        learning_rate=scaled_rate(recipe),
-        steps_per_epoch=components.loader.steps_per_epoch,
-        step=step,
-        channels=source.channels,
-        left_out=left_out(components.loader.views, source.channels),
-        chance=chance_level(source),
-    )
-
-
-def held(run: RunDirectory) -> AbstractContextManager[None]:
+def write_lock(run: RunDirectory) -> AbstractContextManager[None]:
     """The run directory in the hands of the process that writes; the others only read."""
     return run.lock() if processes.is_writer() else nullcontext()
 
@@ -190,7 +159,7 @@ def unreadable_list(run: RunDirectory) -> Path:
     return run.path / (f"unreadable-{number}.txt" if number else "unreadable.txt")
 
 
-def opened(data: Any, recipe: Recipe, unlabelled: bool, channels: int | None) -> Source:
+def open_data(data: Any, recipe: Recipe, unlabelled: bool, channels: int | None) -> Source:
     """The source that `data` names, or is."""
     if isinstance(data, Source):
         if channels not in (None, data.channels):
@@ -224,26 +193,20 @@ def finish(
     return outcome
 
 
-def left_out(views: Sequence[ViewSpec], channels: int) -> tuple[str, ...]:
-    """The operations of the views that images of so many bands do without."""
-    names = (name for view in views for name in view.pipeline.left_out(channels))
-    return tuple(dict.fromkeys(names))
-
-
 def environment(
-    data: Any, source: Source, components: TrainerComponents, device: torch.device | str
+    data: Any, info: RunInfo, components: TrainerComponents, device: torch.device | str
 ) -> dict[str, Any]:
-    """What the run met: data, machine, versions."""
+    """What the run was started with: data, machine, versions."""
     named = None
     if isinstance(data, str | Path):  # a name wins over a folder of that name, as in open_source
         named = str(data) if str(data) in NAMES else str(Path(data).resolve())
     return {
         "source": named,
-        "data": source.name,
-        "images": len(components.loader.split),
-        "channels": source.channels,
-        "left_out": left_out(components.loader.views, source.channels),
-        "steps_per_epoch": components.loader.steps_per_epoch,
+        "data": info.source.name,
+        "images": len(info.loader.split),
+        "channels": info.source.channels,
+        "left_out": info.left_out,
+        "steps_per_epoch": info.loader.steps_per_epoch,
         "parameters": sum(p.numel() for p in components.method.encoder.parameters()),
         "device": str(device),
         "processes": processes.world_size(),

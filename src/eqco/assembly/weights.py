@@ -49,7 +49,7 @@ class Weights:
     image_size: int
     """The size of image it was trained on, or is best given."""
     size_is_known: bool = True
-    """False: neither the weights nor the caller told image_size, and the usual one was taken."""
+    """False: neither the weights nor the caller gave image_size, and the usual one was taken."""
     architecture: Architecture | None = None
     """How to build the backbone anew; None: a module of the user's, or pixels."""
     left_out: tuple[str, ...] = ()
@@ -95,7 +95,7 @@ def open_weights(
         given: a run directory; a checkpoint of a run; a file of torch.save or safetensors with a
             state dict of torchvision, timm, MoCo, SimSiam or alike; `torchvision:resnet50` for
             torchvision's supervised weights; `random` for untrained ones; `pixels` for no encoder.
-        backbone: the network, by name or as a module with `feature_dim`; by default it is told
+        backbone: the network, by name or as a module with `feature_dim`; by default it is read
             from the weights. `random` needs it.
         width: of a ResNet that is named.
         stem: of a ResNet that is named; None: imagenet.
@@ -140,14 +140,14 @@ def refuse_size(weights: Weights) -> None:
         ) from error
 
 
-def frozen(backbone: nn.Module) -> nn.Module:
+def freeze(backbone: nn.Module) -> nn.Module:
     """The backbone in eval mode, without gradient."""
     return backbone.eval().requires_grad_(False)
 
 
 def pixels(image_size: int = 32, in_channels: int = 3) -> Weights:
     """The pixels themselves as features: the reference below every encoder."""
-    backbone = frozen(Pixels(image_size, in_channels))
+    backbone = freeze(Pixels(image_size, in_channels))
     return Weights(name="pixels", origin="pixels", backbone=backbone, image_size=image_size)
 
 
@@ -172,7 +172,7 @@ def random_weights(named: Architecture | None, module: nn.Module | None, seed: i
     return Weights(
         name="random",
         origin="random",
-        backbone=frozen(backbone),
+        backbone=freeze(backbone),
         image_size=size,
         architecture=named,
     )
@@ -197,7 +197,7 @@ def torchvision_weights(name: str) -> Weights:
             f"{name} could not be downloaded ({error}). Go online, or download {edition.url} "
             f"elsewhere and give the file."
         ) from error
-    found = fitted(state, name, None, None)
+    found = fill_backbone(state, name, None, None)
     return replace(found, origin="torchvision", name=f"{name} (supervised)")
 
 
@@ -218,40 +218,41 @@ def read_weights(path: Path, named: Architecture | None, module: nn.Module | Non
     if named is None and module is None and "backbone" in kept:
         named = Architecture(
             kept["backbone"],
-            whole_number(kept, "width", path),
-            stem_in_metadata(kept, path),
-            whole_number(kept, "in_channels", path) if "in_channels" in kept else 3,
+            read_number(kept, "width", path),
+            read_stem(kept, path),
+            read_number(kept, "in_channels", path) if "in_channels" in kept else 3,
         )
-    found = fitted(state, str(path), named, module)
+    found = fill_backbone(state, str(path), named, module)
     if "image_size" not in kept:
         return replace(found, size_is_known=False)
-    return replace(found, image_size=whole_number(kept, "image_size", path))
+    return replace(found, image_size=read_number(kept, "image_size", path))
 
 
-def whole_number(kept: Mapping[str, str], name: str, path: Path) -> int:
-    """A number that an exported file tells of itself, unless its metadata was changed."""
+def read_number(kept: Mapping[str, str], name: str, path: Path) -> int:
+    """A number in the metadata of an exported file, of 1 or more."""
     try:
         number = int(kept[name])
     except ValueError:
         number = 0
     if number < 1:
-        raise InputError(
-            f"{path} says of itself {name}={kept[name][:40]!r}; it must be a whole number of 1 or "
-            f"more. The file was changed after its export; export the weights again."
-        )
+        raise changed_metadata(kept, name, path, "it must be a whole number of 1 or more")
     return number
 
 
-def stem_in_metadata(kept: Mapping[str, str], path: Path) -> Stem:
-    """The stem that an exported file tells of itself, unless its metadata was changed."""
+def read_stem(kept: Mapping[str, str], path: Path) -> Stem:
+    """The stem in the metadata of an exported file."""
     known: tuple[Stem, ...] = get_args(Stem)
     for stem in known:
         if kept["stem"] == stem:
             return stem
-    raise InputError(
-        f"{path} says of itself stem={kept['stem'][:40]!r}; there are "
-        f"{' and '.join(map(repr, known))}. The file was changed after its export; export the "
-        f"weights again."
+    raise changed_metadata(kept, "stem", path, f"there are {' and '.join(map(repr, known))}")
+
+
+def changed_metadata(kept: Mapping[str, str], name: str, path: Path, limit: str) -> InputError:
+    """The error of metadata that no export writes."""
+    return InputError(
+        f"{path} says of itself {name}={kept[name][:40]!r}; {limit}. The file was changed after "
+        f"its export; export the weights again."
     )
 
 
@@ -264,10 +265,10 @@ def read_metadata(content: Any, metadata: Mapping[str, str]) -> dict[str, str]:
     """
     inside = content.get("eqco") if isinstance(content, Mapping) else None
     places = (inside, getattr(content, "eqco", None))
-    told = next((place for place in places if isinstance(place, Mapping)), metadata)
-    kept = {name: told[name] for name in METADATA_KEYS if isinstance(told.get(name), str)}
+    stored = next((place for place in places if isinstance(place, Mapping)), metadata)
+    kept = {name: stored[name] for name in METADATA_KEYS if isinstance(stored.get(name), str)}
     named = all(name in kept for name in NETWORK)
-    if not named and "exported_by" not in told:
+    if not named and "exported_by" not in stored:
         return {}
     return {name: word for name, word in kept.items() if named or name not in NETWORK}
 
@@ -285,7 +286,7 @@ def run_weights(
     return Weights(
         name=str(path),
         origin="run",
-        backbone=frozen(encoder.backbone),
+        backbone=freeze(encoder.backbone),
         image_size=recipe.data.image_size,
         architecture=own if module is None else None,
         left_out=("head",),
@@ -295,7 +296,7 @@ def run_weights(
     )
 
 
-def fitted(
+def fill_backbone(
     state: Mapping[str, torch.Tensor],
     file: str,
     named: Architecture | None,
@@ -318,16 +319,16 @@ def fitted(
         named = replace(named, in_channels=bands)
         backbone = named.build()
     called = str(named) if named is not None else type(backbone).__name__
-    told = architecture_of(unwrapped.weights)
+    likely = architecture_of(unwrapped.weights)
     remedy = "Name the network it was trained with: --backbone, for a ResNet with --width, --stem."
-    if told is not None and told != named:
-        remedy = f"It looks like {told}: leave out --backbone."
+    if likely is not None and likely != named:
+        remedy = f"It looks like {likely}: leave out --backbone."
     heads = fill(backbone, unwrapped.weights, file=file, called=called, remedy=remedy)
     tops = dict.fromkeys(unwrapped.prefix + name.split(".")[0] for name in heads)
     return Weights(
         name=file,
         origin="file",
-        backbone=frozen(backbone),
+        backbone=freeze(backbone),
         image_size=usual_size(named, backbone),
         architecture=named,
         left_out=(*tops, *unwrapped.others),

@@ -5,10 +5,10 @@ from pathlib import Path
 from rich.console import Console
 
 from eqco.assembly import load
-from eqco.cli.progress import progress_bar
+from eqco.cli.reproduce import reproduce_with_progress
 from eqco.evaluation import extract_features
 from eqco.experiments.catalog import find_experiment
-from eqco.experiments.experiment import RunContext, missing_runs, reproduce
+from eqco.experiments.experiment import RunContext
 from eqco.experiments.rule import rule_against_k
 from eqco.experiments.training_runs import TrainedRun, train_once
 from eqco.report.catalog import PLOTS
@@ -43,18 +43,12 @@ def run(*, out: Path = Path("demo"), profile: str = "desk") -> None:
     for heading, name in (("2. The lab", "tab5"), ("3. A training", "demo")):
         console.print(f"\n{heading}\n", style="bold", markup=False)
         experiment = find_experiment(name)
+        context = RunContext(work=out / "runs")
         records = out / "records"
-        missing = missing_runs(experiment, profile, (0,), records)
-        total = sum(experiment.size(recipe) for recipe, _ in missing)
-        with progress_bar(console, f"{len(missing)} runs", total) as advance:
-            context = RunContext(advance=advance, work=out / "runs")
-            found = reproduce(experiment, profile, (0,), records, context)
+        found = reproduce_with_progress(console, experiment, profile, (0,), records, context)
         write_summary(console, experiment, found, out, plot=PLOTS.get(name))
-    trained = train_once(
-        experiment.recipes(profile)[0], 0, RunContext(work=out / "runs")
-    )  # found done
-    picture = gallery_of(trained, out)
-    console.print(f"written: {picture}", markup=False)
+    trained = train_once(experiment.recipes(profile)[0], 0, context)  # found done
+    console.print(f"written: {gallery_of(trained, out)}", markup=False)
 
 
 def gallery_of(trained: TrainedRun, out: Path) -> Path:

@@ -7,10 +7,11 @@ from typing import TextIO
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from eqco.assembly.parts import scaled_rate
 from eqco.assembly.runs import RunInfo
 from eqco.training.loop import StepReport
 
-__all__ = ["counted", "heading", "probe_words", "training_display"]
+__all__ = ["describe_probe", "format_steps", "heading", "training_display"]
 
 LINES = 60  # lines of a log file for a whole training, about
 WIDE = 100  # columns of a terminal with room for a bar beside the words
@@ -18,62 +19,61 @@ FEW_STEPS = 200  # with fewer an encoder has hardly begun to learn
 
 
 def heading(about: RunInfo, place: str) -> list[str]:
-    """What is about to be trained, on what and for how long; warns where that is too short."""
-    recipe, total = about.recipe, about.total_steps
-    alpha = recipe.objective.alpha
+    """What is about to be trained, on what and for how long; a note where that is too short."""
+    recipe, channels = about.recipe, about.source.channels
+    alpha, epochs = recipe.objective.alpha, recipe.training.epochs
+    per_epoch = about.loader.steps_per_epoch
+    total = epochs * per_epoch
+    count = recipe.method.num_negatives(recipe.micro_batch_size)
     numbers = [
         f"N = {recipe.training.num_queries}",
-        *([] if about.num_negatives is None else [f"K = {about.num_negatives}"]),
+        *([] if count is None else [f"K = {count}"]),
         "plain InfoNCE" if alpha is None else f"α = {alpha:g}",
         f"τ = {recipe.objective.temperature:g}",
-        f"learning rate {about.learning_rate:g}",
+        f"learning rate {scaled_rate(recipe):g}",
     ]
-    epochs = recipe.training.epochs
     passes = "1 epoch" if epochs == 1 else f"{epochs} epochs"
-    length = f"{passes} × {counted(about.steps_per_epoch)} = {counted(total)}"
     network = f"{recipe.method.name}, {recipe.encoder.backbone} at {recipe.data.image_size} pixels"
     lines = [
-        f"{about.data}: {images_of(about)}; {network}; to {place}",
-        f"{', '.join(numbers)}; {length}",
+        f"{about.source.name}: {describe_images(about)}; {network}; to {place}",
+        f"{', '.join(numbers)}; {passes} × {format_steps(per_epoch)} = {format_steps(total)}",
     ]
-    if about.channels != 3:
-        lines.append(bands_of(about))
+    if channels != 3:
+        names = ", ".join(about.left_out)
+        without = f"; left out, since they need three colour channels: {names}" if names else ""
+        lines.append(f"{channels} band{'s' * (channels > 1)} in each image{without}")
     if 0 < about.step < total:
         lines.append(f"resuming from step {about.step}")
     if about.step == 0 and total < FEW_STEPS:
-        enough = -(-FEW_STEPS // about.steps_per_epoch)
+        enough = -(-FEW_STEPS // per_epoch)
         lines.append(
-            f"little is learned in {counted(total)}: raise --training.epochs to {enough} or more"
+            f"little is learned in {format_steps(total)}: raise --training.epochs to {enough} or "
+            f"more"
         )
     return lines
 
 
-def images_of(about: RunInfo) -> str:
+def describe_images(about: RunInfo) -> str:
     """The images trained on, and those that are set aside for tests."""
-    others = " and ".join(f"{count:,} as {name}" for name, count in about.set_aside.items())
-    return f"{about.images:,} images" + (f" (not trained on: {others})" if others else "")
+    splits = about.source.splits
+    others = [f"{len(splits[name]):,} as {name}" for name in splits if name in ("val", "test")]
+    without = f" (not trained on: {' and '.join(others)})" if others else ""
+    return f"{len(about.loader.split):,} images{without}"
 
 
-def bands_of(about: RunInfo) -> str:
-    """The number of bands where it is not three, and the operations that are left out."""
-    names = ", ".join(about.left_out)
-    without = f"; left out, since they need three colour channels: {names}" if names else ""
-    return f"{about.channels} band{'s' * (about.channels > 1)} in each image{without}"
-
-
-def counted(steps: int) -> str:
+def format_steps(steps: int) -> str:
     """A number of steps.
 
-    >>> counted(1), counted(20)
+    >>> format_steps(1), format_steps(20)
     ('1 step', '20 steps')
     """
     return f"{steps} step{'s' * (steps != 1)}"
 
 
-def probe_words(name: str, value: float, chance: float | None) -> str:
-    """The accuracy of a probe, as a sentence.
+def describe_probe(name: str, value: float, chance: float | None) -> str:
+    """What a probe has found, for people.
 
-    >>> probe_words("knn20_test", 0.375, 0.125)
+    >>> describe_probe("knn20_test", 0.375, 0.125)
     'kNN accuracy (k = 20) on test: 37.5 % (chance, the most frequent class: 12.5 %)'
     """
     neighbours, _, split = name.removeprefix("knn").partition("_")
@@ -82,8 +82,11 @@ def probe_words(name: str, value: float, chance: float | None) -> str:
 
 
 @contextmanager
-def training_display(stream: TextIO) -> Iterator[Callable[[StepReport], None]]:
-    """A function that shows reports."""
+def training_display(stream: TextIO | None) -> Iterator[Callable[[StepReport], None]]:
+    """A function that shows reports on the stream, if there is one."""
+    if stream is None:
+        yield lambda report: None
+        return
     console = Console(file=stream)
     if not console.is_terminal:
         yield LogLines(stream).show
@@ -128,7 +131,7 @@ class LogLines:
 
 
 def summary(report: StepReport, *, dated: bool = False) -> str:
-    """Loss, f̂ with its kind and, if `dated`, its step, learning rate and speed."""
+    """Loss, f̂, whether it is a bound and, if `dated`, its step, learning rate and speed."""
     parts = [f"loss {report.loss:.3f}"]
     if report.diagnostics is not None:
         seen, at = report.diagnostics, report.diagnosed_at

@@ -8,16 +8,13 @@ import torch
 import tyro
 from rich.console import Console
 
-from eqco.assembly import open_weights
 from eqco.assembly.parts import check_device
 from eqco.cli.progress import progress_bar
+from eqco.cli.weights import AS_IN_WEIGHTS, Network, list_unreadable, refuse_several_processes
 from eqco.data.albums import open_album
 from eqco.data.opening import DEFAULT_ROOT
-from eqco.encoders import Stem
 from eqco.evaluation.embedding import Embedding, embed, parts_folder
-from eqco.runtime import processes
-from eqco.runtime.atomic_files import refuse_unwritable, write_text
-from eqco.runtime.errors import InputError
+from eqco.runtime.atomic_files import refuse_unwritable
 
 
 def run(
@@ -29,10 +26,7 @@ def run(
     normalise: bool = False,
     on_unreadable: Literal["error", "skip"] = "error",
     overwrite: bool = False,
-    backbone: str | None = None,
-    width: int = 1,
-    stem: Stem | None = None,
-    image_size: int | None = None,
+    network: Network = AS_IN_WEIGHTS,
     channels: int = 3,
     batch_size: int = 256,
     workers: int = 0,
@@ -54,11 +48,7 @@ def run(
         normalise: give every vector the length 1.
         on_unreadable: stop at an image that cannot be read, or leave it out and list it beside OUT.
         overwrite: replace the file, or what was left of another call.
-        backbone: the network, where the weights do not say: resnet50, light, timm:NAME.
-        width: of a ResNet that is named.
-        stem: of a ResNet that is named.
-        image_size: pixels along each side; by default what the network was trained on.
-        channels: bands of the images, of random and pixels; all other weights know it.
+        channels: bands of the images, of random and pixels; all other weights tell it themselves.
         batch_size: images at a time.
         workers: processes that decode images.
         device: where to compute.
@@ -70,23 +60,10 @@ def run(
         eqco embed moco_v2_800ep_pretrain.pth.tar photos/ --on-unreadable skip
         eqco embed pixels photos/ --image-size 16
     """
-    if processes.under_torchrun():
-        raise InputError(
-            "torchrun has started several processes, but embedding is the work of one. Start it "
-            "without torchrun: eqco embed …"
-        )
+    refuse_several_processes("eqco embed", "embedding")
     check_device(device)
     refuse_unwritable(out)
-    encoder = open_weights(
-        weights,
-        backbone=backbone,
-        width=width,
-        stem=stem,
-        image_size=image_size,
-        in_channels=channels,
-    )
-    if encoder.size_note:
-        print(encoder.size_note, file=sys.stderr)
+    encoder = network.open(weights, in_channels=channels)
     albums = open_album(images, root=root, channels=encoder.in_channels)
     how = Embedding(
         backbone=encoder.backbone,
@@ -108,7 +85,5 @@ def run(
         print(f"what is done is kept in {parts_folder(out)}; the same command resumes")
         raise
     print(f"written: {done.file}: features ({done.count}, {done.feature_dim}) of {weights}")
-    if done.unreadable:
-        listed = out.with_suffix(".unreadable.txt")
-        write_text(listed, "".join(f"{line}\n" for line in done.unreadable))
-        print(f"left out, since they cannot be read: {len(done.unreadable)}, listed in {listed}")
+    if note := list_unreadable(out.with_suffix(".unreadable.txt"), done.unreadable):
+        print(note)

@@ -1,28 +1,24 @@
 """`eqco eval`: the accuracy of an encoder, beside raw pixels and random weights."""
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 from rich.console import Console
 
 from eqco.assembly.comparison import compare_encoder
 from eqco.assembly.parts import check_device
-from eqco.assembly.weights import open_weights
 from eqco.cli.progress import progress_bar
+from eqco.cli.weights import AS_IN_WEIGHTS, Network, list_unreadable, refuse_several_processes
 from eqco.data.opening import DEFAULT_ROOT, open_source
 from eqco.data.scanning import Check
-from eqco.data.sources import Source
 from eqco.evaluation.linear import LINEAR_PROTOCOLS
 from eqco.report.evaluation import evaluation_files, print_evaluation, write_evaluation
-from eqco.runtime import processes
-from eqco.runtime.atomic_files import refuse_existing, refuse_unwritable, write_text
-from eqco.runtime.errors import InputError
+from eqco.runtime.atomic_files import refuse_existing, refuse_unwritable
 
 
 def run(
@@ -37,10 +33,7 @@ def run(
     epochs: int | None = None,
     batch_size: int | None = None,
     learning_rate: float | None = None,
-    backbone: str | None = None,
-    width: int = 1,
-    stem: Literal["imagenet", "small"] | None = None,
-    image_size: int | None = None,
+    network: Network = AS_IN_WEIGHTS,
     channels: int = 3,
     test: str | None = None,
     seed: int = 0,
@@ -70,11 +63,7 @@ def run(
         epochs: of linear; the drops of the rate keep their share.
         batch_size: of linear; 256 as published.
         learning_rate: of linear; the published one belongs to batches of 256 and a ResNet-50.
-        backbone: resnet18, resnet34, resnet50, light or timm:NAME, where the weights do not say.
-        width: of that ResNet.
-        stem: of that ResNet.
-        image_size: pixels along each side; by default what the encoder was trained on.
-        channels: bands of the images, of random and pixels; all other weights know it.
+        channels: bands of the images, of random and pixels; all other weights tell it themselves.
         test: the split to test on; by default test, or val where there is none.
         seed: of random weights, the probe's held-out part and linear training.
         device: where to compute: cpu, cuda, mps.
@@ -93,33 +82,15 @@ def run(
         eqco eval torchvision:resnet50 cifar10 --neighbours 20 --temperature 0.1
     """
     console = Console()
-    if processes.under_torchrun():
-        raise InputError(
-            "torchrun has started several processes, but an evaluation is the work of one. Start "
-            "it without torchrun: eqco eval …"
-        )
+    refuse_several_processes("eqco eval", "an evaluation")
     check_device(device)
     for file in evaluation_files(out, protocol):
         refuse_existing(file, overwrite=overwrite)
         refuse_unwritable(file)
-    published = LINEAR_PROTOCOLS[variant]
-    linear = replace(
-        published,
-        epochs=published.epochs if epochs is None else epochs,
-        batch_size=published.batch_size if batch_size is None else batch_size,
-        learning_rate=published.learning_rate if learning_rate is None else learning_rate,
-    )
-    encoder = open_weights(
-        weights,
-        backbone=backbone,
-        width=width,
-        stem=stem,
-        image_size=image_size,
-        in_channels=channels,
-        seed=seed,
-    )
-    if encoder.size_note:
-        print(encoder.size_note, file=sys.stderr)
+    given = {"epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate}
+    changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    linear = replace(LINEAR_PROTOCOLS[variant], **changes)
+    encoder = network.open(weights, in_channels=channels, seed=seed)
     # what is damaged must be gone before features are made, which know images by their number
     check: Check = "decode" if on_unreadable == "skip" else "header"
     data = open_source(
@@ -153,17 +124,9 @@ def run(
     console.print()
     for path in written:
         console.print(f"written: {path}", markup=False, highlight=False)
-    if note := list_unreadable(data, out / f"{protocol}.unreadable.txt"):
+    unreadable = [f"{each.name}\t{each.reason}" for each in data.unreadable]
+    if note := list_unreadable(out / f"{protocol}.unreadable.txt", unreadable):
         console.print(note, markup=False, highlight=False)
-
-
-def list_unreadable(data: Source, path: Path) -> str:
-    """List what was left out, and say so; no list of an earlier result stays."""
-    if not data.unreadable:
-        path.unlink(missing_ok=True)
-        return ""
-    write_text(path, "".join(f"{each.name}\t{each.reason}\n" for each in data.unreadable))
-    return f"left out, since they cannot be read: {len(data.unreadable)}, listed in {path}"
 
 
 @contextmanager

@@ -5,10 +5,9 @@ from typing import Annotated
 
 import tyro
 
-from eqco.assembly import open_weights
 from eqco.assembly.export import SUFFIXES, Format, export_weights
 from eqco.assembly.model_card import model_card, run_facts
-from eqco.encoders import Stem
+from eqco.cli.weights import AS_IN_WEIGHTS, Network
 from eqco.runtime.atomic_files import refuse_existing, refuse_unwritable, write_text
 from eqco.runtime.errors import InputError
 
@@ -20,10 +19,7 @@ def run(
     to: Format,
     out: Path | None = None,
     overwrite: bool = False,
-    backbone: str | None = None,
-    width: int = 1,
-    stem: Stem | None = None,
-    image_size: int | None = None,
+    network: Network = AS_IN_WEIGHTS,
 ) -> None:
     """Write a trained backbone as a plain file, checked as it is written, with a model card.
 
@@ -36,10 +32,6 @@ def run(
         to: the format.
         out: the file; the card goes beside it as .md. By default NAME-FORMAT in this folder.
         overwrite: replace files that are there.
-        backbone: the network, where the weights do not say: resnet50, light, timm:NAME.
-        width: of a ResNet that is named.
-        stem: of a ResNet that is named.
-        image_size: pixels along each side, where the weights do not say.
 
     Examples:
         eqco export runs/simo --to safetensors
@@ -55,14 +47,10 @@ def run(
     for place in (file, card):
         refuse_existing(place, overwrite=overwrite)
         refuse_unwritable(place)
-    encoder = open_weights(
-        weights, backbone=backbone, width=width, stem=stem, image_size=image_size
-    )
+    encoder = network.open(weights)
     facts = run_facts(encoder, given)
     exported = export_weights(encoder, to, file, epoch=facts.get("epochs", 0), overwrite=overwrite)
     write_text(card, model_card(encoder, facts, file=file.name, usage=exported.usage))
-    if encoder.size_note:
-        print(encoder.size_note)
     print(f"written: {file} ({file.stat().st_size / 1e6:.1f} MB) and {card}")
     print("load it with:")
     for line in exported.usage:

@@ -1,4 +1,4 @@
-"""Errors of the machine as advice: too little memory, a process that was killed."""
+"""Limits of the machine, reported clearly: too little memory, a process that was killed."""
 
 import re
 
@@ -29,6 +29,6 @@ def explain_error(error: BaseException) -> str | None:
         return (
             f"a process that reads images has ended ({first}), mostly for lack of memory. Use "
             f"fewer --data.workers or smaller images; checkpoints that were saved are kept: "
-            f"continue with --resume."
+            f"resume with --resume."
         )
     return None

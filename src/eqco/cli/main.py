@@ -37,8 +37,8 @@ COMMANDS: dict[str, str] = {
 }
 
 # What `pip install ".[train]"` brings; a missing one is answered with that line.
-TRAIN_PACKAGES = {"tyro", "rich", "matplotlib", "numpy", "PIL"}
-TRAIN_PACKAGES |= {"torchvision", "tensorboard", "sklearn"}
+TRAIN_PACKAGES = {"tyro", "rich", "matplotlib", "numpy", "PIL", "torchvision", "tensorboard"}
+TRAIN_PACKAGES |= {"sklearn"}
 
 
 def overview() -> str:
@@ -89,10 +89,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:  # a full disk, a read-only folder, a file where a folder should be
         return refuse(f"{error.strerror or error}: {error.filename or ''}".rstrip(": "))
     except (MemoryError, RuntimeError) as error:
-        explained = explain_error(error)
-        if explained is None:
+        reason = explain_error(error)
+        if reason is None:
             raise
-        return refuse(explained)
+        return refuse(reason)
     except KeyboardInterrupt:
         print("eqco: stopped", file=sys.stderr)
         return 130

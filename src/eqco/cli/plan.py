@@ -34,7 +34,7 @@ def run(
     Args:
         framework: simo, mocov1, mocov2 or simclr.
         num_queries: N, queries per batch over all processes; for simclr, pairs.
-        num_negatives: K, the negatives each query meets.
+        num_negatives: K, the negatives of each query.
         memory: in place of K: the longest queue that fits, with its loss, such as 512MB.
         alpha: the number of negatives imitated; inf: the decoupled loss; K: plain InfoNCE.
         temperature: of the softmax.

@@ -22,7 +22,7 @@ class MinuteLines:
         self.begun = self.printed = time.monotonic()
 
     def advance(self, count: int) -> None:
-        """Count the units, and print a line if it is time."""
+        """Count the units, and print them if it is time."""
         self.done += count
         now = time.monotonic()
         if now - self.printed >= EVERY:

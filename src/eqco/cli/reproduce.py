@@ -107,10 +107,10 @@ def run(
     left_out: dict[str, str] = {}
     failed: dict[str, str] = {}
     try:
-        for chosen in chosen_experiments(experiment, profile):
+        for chosen in select_experiments(experiment, profile):
             own = seeds or chosen.seeds[profile]
             try:
-                records = with_progress(console, chosen, profile, own, results, context)
+                records = reproduce_with_progress(console, chosen, profile, own, results, context)
             except (MissingDataError, MissingExtraError, NonFiniteLossError) as error:
                 if experiment != ALL:
                     raise
@@ -128,7 +128,7 @@ def run(
         raise InputError(f"{len(failed)} of the experiments failed: {', '.join(failed)}.")
 
 
-def with_progress(
+def reproduce_with_progress(
     console: Console,
     chosen: Experiment[Any],
     profile: str,
@@ -143,7 +143,7 @@ def with_progress(
         return reproduce(chosen, profile, seeds, results, replace(context, advance=advance))
 
 
-def chosen_experiments(name: str, profile: str) -> "tuple[Experiment[Any], ...]":
+def select_experiments(name: str, profile: str) -> "tuple[Experiment[Any], ...]":
     """The experiment of that name, or all that have the profile."""
     if name != ALL:
         chosen = find_experiment(name)

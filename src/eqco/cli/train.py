@@ -3,20 +3,25 @@
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-import torch
 import tyro
 
 from eqco.assembly import check_processes, resume, train
+from eqco.assembly.parts import chance_level
 from eqco.assembly.runs import RunInfo
-from eqco.cli.display import counted, heading, probe_words, training_display
-from eqco.cli.launch import launch
+from eqco.cli.display import describe_probe, format_steps, heading, training_display
+from eqco.cli.launch import (
+    LaunchOptions,
+    exit_stopped,
+    flag_value,
+    is_restarted,
+    refused_flag,
+    speaks,
+)
 from eqco.recipes import RECIPES, Recipe, named_recipe, read_recipe, recipe_from_dict
-from eqco.runtime import processes
 from eqco.runtime.errors import InputError
 from eqco.runtime.run_directory import RunDirectory
 from eqco.training.loop import Outcome
@@ -47,20 +52,13 @@ class Options(Recipe):
     recipe: str = "simo"
     """simo, mocov1, mocov2, simclr, or a JSON file such as a run's recipe.json."""
     profile: str = "folder"
-    """paper, desk, folder, embedded, demo or smoke: what a named recipe is scaled to."""
+    """What a named recipe is scaled to: folder (32 pixels, 20 epochs), desk (16 pixels, 12 epochs,
+    as in the recorded CIFAR-10 experiments), paper, embedded, demo or smoke; see `eqco recipes`."""
     out: Path | None = None
     """The run directory; runs/RECIPE if none is given."""
     resume: Path | None = None
-    """A run directory or checkpoint to go on with; all settings come from it."""
-    device: str = "cuda" if torch.cuda.is_available() else "cpu"
-    """Where to train."""
-    processes: int = 1
-    """How many processes of this machine train together; under torchrun leave it out."""
-    restarts: int = 0
-    """With --processes: how often they are started again, from the last checkpoint, when one is
-    lost."""
-    timeout: float = 600.0
-    """Seconds that a process waits for the others before it names the missing ones."""
+    """A run directory or checkpoint to resume; all settings come from it."""
+    launch: Annotated[LaunchOptions, tyro.conf.arg(name="")] = field(default_factory=LaunchOptions)
     arguments: tyro.conf.Suppress[tuple[str, ...]] = ()
     """As they were given, for the other processes."""
 
@@ -70,10 +68,14 @@ class Options(Recipe):
 
 def parse(arguments: Sequence[str]) -> Options:
     """Options with the defaults of the chosen recipe and profile."""
-    if any(a == "--resume" or a.startswith("--resume=") for a in arguments):
-        refuse_changes(arguments)
-    name = chosen(arguments, "--recipe", "simo")
-    profile = chosen(arguments, "--profile", "folder")
+    if flag := refused_flag(arguments, allowed=("--out",)):
+        own = "" if flag in ("--recipe", "--profile") else "--recipe RUN/recipe.json "
+        raise InputError(
+            f"{flag} was given beside --resume, but a resumed run keeps its recipe. Leave it "
+            f"out, or start a new run: eqco train DATA {own}{flag} … --out OTHER."
+        )
+    name = flag_value(arguments, "--recipe", "simo")
+    profile = flag_value(arguments, "--profile", "folder")
     if name in RECIPES or not Path(name).exists():
         recipe = named_recipe(name, profile)
     else:
@@ -86,35 +88,8 @@ def parse(arguments: Sequence[str]) -> Options:
     return replace(options, arguments=tuple(arguments))
 
 
-def refuse_changes(arguments: Sequence[str]) -> None:
-    """A resumed run keeps its recipe: any setting beside --resume is refused by name."""
-    allowed = (
-        *("--resume", "--device", "--out", "--help"),
-        *("--processes", "--restarts", "--timeout"),
-    )
-    for argument in arguments:
-        flag = argument.split("=")[0]
-        if flag.startswith("--") and flag not in allowed:
-            other = flag in ("--recipe", "--profile")  # than the run's
-            settings = f"{flag} …" if other else f"--recipe RUN/recipe.json {flag} …"
-            raise InputError(
-                f"{flag} was given beside --resume, but a resumed run keeps its recipe. Leave it "
-                f"out, or start a new run: eqco train DATA {settings} --out OTHER."
-            )
-
-
-def chosen(arguments: Sequence[str], flag: str, default: str) -> str:
-    """The value of one flag, looked up before the rest can be parsed."""
-    for position, argument in enumerate(arguments):
-        if argument.startswith(f"{flag}="):
-            return argument.split("=", 1)[1]
-        if argument == flag and position + 1 < len(arguments):
-            return arguments[position + 1]
-    return default
-
-
 def run(options: Options) -> None:
-    """Train, or go on with a run."""
+    """Train, or resume a run."""
     if options.resume is not None and options.out is not None:
         raise InputError(
             f"--out {options.out} and --resume {options.resume} were both given; a resumed run "
@@ -128,99 +103,58 @@ def run(options: Options) -> None:
         recipe = recipe_from_dict(RunDirectory(place).read_recipe())
     else:
         place = options.out or Path("runs") / Path(options.recipe).stem
-    if options.restarts and options.processes == 1:
-        raise InputError(
-            f"--restarts {options.restarts} without --processes; it belongs to several processes."
-        )
-    if options.processes != 1:
-        check_processes(recipe, options.processes)
-        processes.check_timeout(options.timeout)
-        given = without(options.arguments, ("--processes", "--restarts"))
-        launch(["train", *given], count=options.processes, restarts=options.restarts)
+    options.launch.check()
+    if options.launch.processes != 1:
+        check_processes(recipe, options.launch.processes)
+        options.launch.launch("train", options.arguments)
         return
-    speaks = not (processes.under_torchrun() and processes.environment_rank() > 0)
-    if RunDirectory(place).belongs_to(processes.job()):
+    if is_restarted(place):
         checkpoint = place
-        if speaks:
-            print(f"started again after a process was lost: going on from {place}")
-    elif checkpoint is not None and speaks and not RunDirectory(place).result.exists():
-        say_what_differs(place)
+    elif checkpoint is not None and speaks() and not RunDirectory(place).result.exists():
+        print_differences(place)
     begun: list[RunInfo] = []
 
     def on_start(about: RunInfo) -> None:
         begun.append(about)
-        if speaks:
+        if speaks():
             print("\n".join(heading(about, str(place))), flush=True)
 
-    with training_display(sys.stdout) if speaks else nullcontext(lambda report: None) as show:
+    with training_display(sys.stdout if speaks() else None) as show:
+        how: dict[str, Any] = {
+            "device": options.launch.device,
+            "timeout": options.launch.timeout,
+            "on_start": on_start,
+            "show": show,
+        }
         if checkpoint is not None:
-            outcome = resume(
-                checkpoint,
-                options.source or None,
-                device=options.device,
-                timeout=options.timeout,
-                on_start=on_start,
-                show=show,
-            )
+            outcome = resume(checkpoint, options.source or None, **how)
         else:
-            outcome = train(
-                recipe,
-                options.source or "groceries",
-                out=place,
-                unlabelled=options.unlabelled,
-                channels=options.channels,
-                device=options.device,
-                timeout=options.timeout,
-                on_start=on_start,
-                show=show,
-            )
-    conclude(outcome, begun[0], place, speaks)
+            how |= {"unlabelled": options.unlabelled, "channels": options.channels}
+            outcome = train(recipe, options.source or "groceries", out=place, **how)
+    conclude(outcome, begun[0], place)
 
 
-def without(arguments: Sequence[str], flags: Sequence[str]) -> list[str]:
-    """The arguments less some flags and their values.
-
-    >>> without(["photos", "--processes", "2", "--restarts=1"], ("--processes", "--restarts"))
-    ['photos']
-    """
-    kept, skip = [], False
-    for argument in arguments:
-        if skip:
-            skip = False
-        elif argument in flags:
-            skip = True
-        elif argument.split("=")[0] not in flags:
-            kept.append(argument)
-    return kept
-
-
-def say_what_differs(place: Path) -> None:
-    """A run that goes on with another number of processes is exact to rounding, not to the bit."""
+def print_differences(place: Path) -> None:
+    """A run resumed on another number of processes is exact to rounding, not to the bit."""
     before = RunDirectory(place).read_environment().get("processes", 1)
     now = int(os.environ.get("WORLD_SIZE", "1"))
     if before != now:
         print(
-            f"begun on {before} processes, going on on {now}: the same to rounding; layers that "
+            f"begun on {before} processes, resumed on {now}: the same to rounding; layers that "
             f"draw at random themselves, such as dropout, draw otherwise"
         )
 
 
-def conclude(outcome: Outcome, begun: RunInfo, place: Path, speaks: bool) -> None:
+def conclude(outcome: Outcome, begun: RunInfo, place: Path) -> None:
     """Say how it ended, and what to do next."""
-    run_files = RunDirectory(place)
     if outcome.stopped_by is not None:
-        if speaks:
-            print(
-                f"stopped by {outcome.stopped_by} after step {outcome.step}; saved {run_files.last}"
-            )
-            print(f"go on with: eqco train --resume {place}")
-        raise SystemExit(130 if outcome.stopped_by == "SIGINT" else 143)
-    if not speaks:
+        exit_stopped(outcome.stopped_by, place, "eqco train", after=f" after step {outcome.step}")
+    if not speaks():
         return
     if begun.step == outcome.step:
-        steps = counted(outcome.step)
+        steps = format_steps(outcome.step)
         print(f"{place} was finished already, after {steps}; nothing was trained")
     else:
-        print(f"trained for {counted(outcome.step)}: {place}")
+        print(f"trained for {format_steps(outcome.step)}: {place}")
     for name, value in outcome.probe.items():
-        print(f"  {probe_words(name, value, begun.chance)}")
+        print(f"  {describe_probe(name, value, chance_level(begun.source))}")

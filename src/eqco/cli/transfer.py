@@ -2,18 +2,22 @@
 
 import sys
 from collections.abc import Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import torch
 import tyro
 from rich.console import Console
 
 from eqco.cli.display import training_display
-from eqco.cli.launch import launch
-from eqco.cli.train import chosen, without
+from eqco.cli.launch import (
+    LaunchOptions,
+    exit_stopped,
+    flag_value,
+    is_restarted,
+    refused_flag,
+    speaks,
+)
 from eqco.detection import (
     METRICS,
     Scores,
@@ -26,7 +30,6 @@ from eqco.detection import (
 from eqco.detection.settings import DetectionSettings, detection_profile, with_epochs
 from eqco.report.detections import plot_detections
 from eqco.report.tables import print_table
-from eqco.runtime import processes
 from eqco.runtime.errors import InputError
 from eqco.runtime.run_directory import RunDirectory
 
@@ -45,10 +48,6 @@ Examples:
     eqco transfer detection runs/simo coco/ --processes 8 --restarts 3
     torchrun --nproc-per-node 8 -m eqco transfer detection torchvision:resnet50 coco/ --workers 4
     eqco transfer detection --resume runs/detection"""
-
-
-BESIDE_RESUME = {"--resume", "--device", "--workers", "--help"}
-BESIDE_RESUME |= {"--processes", "--restarts", "--timeout"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,17 +72,9 @@ class Options(DetectionSettings):
     resume: Path | None = None
     """A run directory to resume; all settings come from it. DATA alone may be given beside it,
     if the folder was moved."""
-    device: str = "cuda" if torch.cuda.is_available() else "cpu"
-    """Where to train."""
+    launch: Annotated[LaunchOptions, tyro.conf.arg(name="")] = field(default_factory=LaunchOptions)
     workers: int = 0
     """Processes that read images ahead."""
-    processes: int = 1
-    """How many processes of this machine train together; under torchrun leave it out."""
-    restarts: int = 0
-    """With --processes: how often they are started again, from the last checkpoint, when one is
-    lost."""
-    timeout: float = 600.0
-    """Seconds that a process waits for the others before it names the missing ones."""
     arguments: tyro.conf.Suppress[tuple[str, ...]] = ()
     """As they were given, for the other processes."""
 
@@ -100,9 +91,12 @@ def parse(arguments: Sequence[str]) -> Options:
             f"{given}: to what? The first word is what to transfer to, and there is detection: "
             f"eqco transfer detection WEIGHTS DATA."
         )
-    if any(argument.split("=")[0] == "--resume" for argument in arguments):
-        refuse_changes(arguments)
-    settings = detection_profile(chosen(arguments, "--profile", "paper"))
+    if flag := refused_flag(arguments, allowed=("--workers",)):
+        raise InputError(
+            f"{flag} was given beside --resume, but a resumed run keeps its settings. Leave it "
+            f"out, or start a new run with another --out."
+        )
+    settings = detection_profile(flag_value(arguments, "--profile", "paper"))
     values = {entry.name: getattr(settings, entry.name) for entry in fields(DetectionSettings)}
     options = tyro.cli(
         Options,
@@ -112,17 +106,6 @@ def parse(arguments: Sequence[str]) -> Options:
         description=DESCRIPTION,
     )
     return replace(options, arguments=tuple(arguments))
-
-
-def refuse_changes(arguments: Sequence[str]) -> None:
-    """A resumed run keeps its settings: any other beside --resume is refused by name."""
-    for argument in arguments:
-        flag = argument.split("=")[0]
-        if flag.startswith("--") and flag not in BESIDE_RESUME:
-            raise InputError(
-                f"{flag} was given beside --resume, but a resumed run keeps its settings. Leave it "
-                f"out, or start a new run with another --out."
-            )
 
 
 def settings_of(options: Options) -> DetectionSettings:
@@ -170,28 +153,26 @@ def run(options: Options) -> None:
     settings = settings_of(options)
     check(options)
     require_pycocotools()  # also before other processes are started
-    if options.processes != 1:
-        processes.check_timeout(options.timeout)
-        given = without(options.arguments, ("--processes", "--restarts"))
-        launch(["transfer", *given], count=options.processes, restarts=options.restarts)
+    if options.launch.processes != 1:
+        options.launch.launch("transfer", options.arguments)
         return
-    prints = not (processes.under_torchrun() and processes.environment_rank() > 0)
     place = options.resume or options.out
-    restarted = RunDirectory(place).belongs_to(processes.job())
-    if restarted and prints:
-        print(f"started again after a process was lost: resuming from {place}")
+    restarted = is_restarted(place)
     if options.resume is None and not restarted:
         settings = fit_warmup(options, settings)
-        if prints:
+        if speaks():
             print_changes(options, settings)
-    machine: dict[str, Any] = {
-        name: getattr(options, name) for name in ("device", "workers", "timeout")
-    }
-    with training_display(sys.stdout) if prints else nullcontext(lambda report: None) as show:
+    with training_display(sys.stdout if speaks() else None) as show:
+        how: dict[str, Any] = {
+            "device": options.launch.device,
+            "workers": options.workers,
+            "timeout": options.launch.timeout,
+            "show": show,
+        }
         if options.resume is not None or restarted:
             # the only word beside a resumed run is its data
             moved = options.weights if options.resume is not None else options.data
-            outcome = resume_transfer(place, moved or None, **machine, show=show)
+            outcome = resume_transfer(place, moved or None, **how)
         else:
             outcome = transfer_detection(
                 options.weights,
@@ -201,23 +182,14 @@ def run(options: Options) -> None:
                 backbone=options.backbone,
                 train_split=options.train_split,
                 test_split=options.test_split,
-                **machine,
-                show=show,
+                **how,
             )
-    if prints:
-        conclude(outcome, place)
-    elif outcome.stopped_by is not None:
-        raise SystemExit(143)
+    conclude(outcome, place)
 
 
 def check(options: Options) -> None:
     """Refuse words that are missing, or that a resumed run knows by itself."""
-    if options.processes < 1:
-        raise InputError(f"--processes {options.processes}; it must be at least 1.")
-    if options.restarts and options.processes == 1:
-        raise InputError(
-            f"--restarts {options.restarts} without --processes; it belongs to several processes."
-        )
+    options.launch.check()
     if options.resume is not None and options.data:
         raise InputError(
             f"{options.weights} and {options.data} were given beside --resume {options.resume}, "
@@ -230,9 +202,9 @@ def check(options: Options) -> None:
 def conclude(outcome: Transfer, place: Path) -> None:
     """Say how it ended, and what to do next."""
     if outcome.stopped_by is not None:
-        print(f"stopped by {outcome.stopped_by}; saved {RunDirectory(place).last}")
-        print(f"resume with: eqco transfer detection --resume {place}")
-        raise SystemExit(130 if outcome.stopped_by == "SIGINT" else 143)
+        exit_stopped(outcome.stopped_by, place, "eqco transfer detection")
+    if not speaks():
+        return
     assert outcome.scores is not None
     assert outcome.tested is not None
     console = Console()

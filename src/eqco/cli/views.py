@@ -58,7 +58,7 @@ def run(
     chosen = find_pipeline(pipeline)
     if views < 1:
         raise InputError(f"views={views}; draw at least 1.")
-    dataset = open_source(
+    data = open_source(
         source,
         root=root,
         unlabelled=unlabelled,
@@ -66,7 +66,7 @@ def run(
         check="none",
         on_unreadable=on_unreadable,
     )
-    found = dataset[split]
+    found = data[split]
     side = size
     if side is None:
         side = min(found.size) if found.size else 224
@@ -83,10 +83,10 @@ def run(
     )
     save_picture(picture, out)
     console = Console()
-    if left_out := chosen.left_out(dataset.channels):
+    if left_out := chosen.left_out(data.channels):
         names = ", ".join(left_out)
         console.print(
-            f"{dataset.channels} bands; left out, since they need three colour channels: {names}",
+            f"{data.channels} bands; left out, since they need three colour channels: {names}",
             markup=False,
         )
     console.print(f"written: {out}", markup=False)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from eqco.assembly.parts import averaging
+from eqco.assembly.parts import build_distributed
 from eqco.detection.annotations import AnnotatedImages
 from eqco.detection.average_precision import Detections
 from eqco.detection.batches import Batch, TrainingBatches, read_image
@@ -22,7 +22,7 @@ from eqco.runtime.run_directory import RunDirectory
 from eqco.runtime.seeds import generator_for
 from eqco.training.alarms import require_finite
 from eqco.training.journal import Journal
-from eqco.training.loop import Clock, StepReport, mean, saved
+from eqco.training.loop import Clock, StepReport, last_checkpoint, mean
 from eqco.training.optimisers import load_optimiser, sgd
 
 __all__ = ["FineTuning", "build", "detect", "fine_tune", "with_precise_statistics"]
@@ -69,7 +69,7 @@ def build(
     return FineTuning(
         settings=settings,
         detector=detector,
-        distributed=averaging(detector, device) if several else detector,
+        distributed=build_distributed(detector, device) if several else detector,
         batches=batches,
         optimiser=build_optimiser(detector, settings),
     )
@@ -116,7 +116,7 @@ def fine_tune(
     clock = Clock(step, total, parts.batches.num_images)
 
     def save(step: int) -> None:
-        require_finite(step, mean(loss), saved(run))
+        require_finite(step, mean(loss), last_checkpoint(run))
         if processes.is_writer():
             states = {"detector": detector.state_dict(), "optimiser": optimiser.state_dict()}
             run.save({"recipe": recipe, "step": step, **states}, keep=False)
@@ -134,7 +134,7 @@ def fine_tune(
             optimiser.step()
             step += 1
             if step % LOG_EVERY == 0 or step == total:
-                value = require_finite(step, mean(loss), saved(run))
+                value = require_finite(step, mean(loss), last_checkpoint(run))
                 line = {name: mean(each) for name, each in losses.items()}
                 report = clock.report(step, value, rate)
                 line = {"loss": value, **line, "learning_rate": rate}

@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
-from eqco.recipes.text import plain_value, typed
+from eqco.recipes.text import convert, plain_value
 from eqco.runtime.errors import InputError
 from eqco.theory import scaled_learning_rate
 from eqco.training.schedules import learning_rate_factor
@@ -184,5 +184,5 @@ def detection_from_dict(values: Any) -> DetectionSettings:
     >>> detection_from_dict({"epochs": 24, "drops": [16, 22]}).drops
     (16, 22)
     """
-    settings: DetectionSettings = typed(values, DetectionSettings, "")
+    settings: DetectionSettings = convert(values, DetectionSettings, "")
     return settings

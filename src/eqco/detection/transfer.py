@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from eqco.assembly.parts import check_device
-from eqco.assembly.runs import held
+from eqco.assembly.runs import write_lock
 from eqco.assembly.weights import Weights, open_weights
 from eqco.data.sources import evaluation_split
 from eqco.detection.annotations import AnnotatedImages
@@ -113,7 +113,7 @@ def transfer_detection(
         "classes": list(train.classes),
     }
     run = RunDirectory(Path(out))
-    with processes.process_group(device, timeout=timeout) as own, held(run):
+    with processes.process_group(device, timeout=timeout) as own, write_lock(run):
         # the detector trains its backbone; the given weights stay as they are
         parts = build(settings, copy.deepcopy(weights.backbone), train, own, workers)
         if processes.is_writer():
@@ -173,7 +173,7 @@ def resume_transfer(
             f"{expected[1]}; {folder} has {len(train)} and {len(test)}, or other classes. Resume "
             f"it on the same images."
         )
-    with processes.process_group(device, timeout=timeout) as own, held(run):
+    with processes.process_group(device, timeout=timeout) as own, write_lock(run):
         state = run.load(recipe)
         if processes.is_writer():
             run.write_job(processes.job())

@@ -2,9 +2,9 @@
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -67,19 +67,27 @@ class Method(nn.Module, ABC):
         """Fill a queue from one batch, or its micro-batch `number`, before the first step."""
 
 
+class MakeEncoder(Protocol):
+    """Number 0 is the recipe's encoder; 1, 2, … are others like it with weights of their own draw.
+
+    `in_channels` are the bands that it sees; None: all of the images.
+    """
+
+    def __call__(self, number: int = 0, in_channels: int | None = None) -> Encoder: ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class MethodParts:
     """What a method is built from.
 
     Args:
-        make_encoder: 0 gives the recipe's encoder; 1, 2, … others like it with weights of their
-            own draw.
+        make_encoder: the encoders, by number.
         objective: the loss over contrasts.
         total_steps: of the whole training, for schedules.
         seed: of all that the method draws.
     """
 
-    make_encoder: Callable[[int], Encoder]
+    make_encoder: MakeEncoder
     objective: Objective
     total_steps: int
     seed: int
@@ -87,7 +95,7 @@ class MethodParts:
 
 @dataclass(frozen=True, kw_only=True)
 class MethodSettings(ABC):
-    """What one method can be told, with its defaults, its checks and its count of negatives."""
+    """The settings of one method, with defaults, its checks and its count of negatives."""
 
     name: ClassVar[str]
     symmetric: ClassVar[bool] = False
@@ -182,13 +190,13 @@ class KeyEncoder(nn.Module):
         update_momentum(self.network, encoder, decay)
         self.updates += 1
 
-    def get_extra_state(self) -> dict[str, Any]:
-        """The count that the schedule goes by: part of the state dict."""
-        return {"updates": self.updates}
+    def get_extra_state(self) -> Tensor:
+        """The count that the schedule goes by: part of the state dict, on no device but the CPU."""
+        return torch.tensor(self.updates)
 
-    def set_extra_state(self, state: dict[str, Any]) -> None:
+    def set_extra_state(self, state: Tensor) -> None:
         """Take over what `get_extra_state` gave."""
-        self.updates = state["updates"]
+        self.updates = int(state)
 
 
 def batch_negatives(
@@ -196,12 +204,8 @@ def batch_negatives(
 ) -> Negatives:
     """The other instances of the batch, all of them or `count` drawn for each query.
 
-    Args:
-        views: keys of one or both views of all processes, each (N, D).
-        count: K; None: all that the batch offers.
-        shared: one draw for all queries.
-        seed: the run's seed.
-        draw: which draw this is: the step, or two for each step where there are two contrasts.
+    Views are keys of one or both views of all processes, each (N, D). `draw` tells draws apart: the
+    step, or two for each step where there are two contrasts.
     """
     num_queries = len(views[0])
     index = torch.arange(num_queries, device=views[0].device)[processes.own_rows(num_queries)]
@@ -219,8 +223,8 @@ def check_count(count: int | None, *, offered: int, num_queries: int) -> None:
         raise InputError(f"method.count={count}; at least 1 negative is needed.")
     if num_queries < 2:
         raise InputError(
-            f"a micro-batch of {num_queries} offers no negatives, since a query never meets its "
-            f"own instance. Raise training.num_queries or lower training.accumulation_steps."
+            f"a micro-batch of {num_queries} offers no negatives, since a query's own instance is "
+            f"never one. Raise training.num_queries or lower training.accumulation_steps."
         )
     if count is not None and count > offered:
         raise InputError(

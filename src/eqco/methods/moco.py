@@ -49,7 +49,7 @@ class MoCo(Method):
     def __init__(self, settings: MoCoSettings, parts: MethodParts):
         super().__init__()
         self.objective = parts.objective
-        self.encoder = parts.make_encoder(0)
+        self.encoder = parts.make_encoder()
         self.key_encoder = KeyEncoder(self.encoder, settings, parts)
         dim = self.encoder.embedding_dim
         self.queue = KeyQueue(settings.queue_size, dim, seed=parts.seed)

@@ -58,7 +58,7 @@ class SimCLR(Method):
     def __init__(self, settings: SimCLRSettings, parts: MethodParts):
         super().__init__()
         self.settings, self.objective, self.seed = settings, parts.objective, parts.seed
-        self.encoder = parts.make_encoder(0)
+        self.encoder = parts.make_encoder()
 
     def forward(self, batch: Batch, step: int) -> StepOutput:
         """Two contrasts of weight one; the margin applies in both directions."""

@@ -30,8 +30,7 @@ class SiMoSettings(KeyEncoderSettings):
     shared: bool = False
     """One draw for all queries instead of one for each (Remark 2)."""
     queue_size: int = 0
-    """Keys of earlier batches that each query meets besides, for small batches; 0 is the paper's
-    SiMo."""
+    """Keys of earlier batches as further negatives, for small batches; 0 is the paper's SiMo."""
 
     def offered(self, num_queries: int) -> int:
         """Every other instance."""
@@ -50,7 +49,7 @@ class SiMoSettings(KeyEncoderSettings):
         check_count(self.count, offered=self.offered(num_queries), num_queries=num_queries)
 
     def build(self, parts: MethodParts) -> "SiMo":
-        """Query encoder, its momentum copy and, if asked for, the queue."""
+        """Query encoder, its momentum copy and, if it has a size, the queue."""
         return SiMo(self, parts)
 
 
@@ -64,7 +63,7 @@ class SiMo(Method):
     def __init__(self, settings: SiMoSettings, parts: MethodParts):
         super().__init__()
         self.settings, self.objective, self.seed = settings, parts.objective, parts.seed
-        self.encoder = parts.make_encoder(0)
+        self.encoder = parts.make_encoder()
         self.key_encoder = KeyEncoder(self.encoder, settings, parts)
         self.queue: KeyQueue | None = None
         if settings.queue_size:

@@ -54,9 +54,6 @@ def loss_bytes(
     alive while the next is made, and a handful of tensors of the queries' shape.
 
     Args:
-        num_queries: N.
-        num_negatives: K.
-        dim: D.
         pool: keys that the negatives are taken from.
         in_batch: own keys are excluded or some are drawn, which needs masks.
         symmetric: two contrasts, one for each view as queries, whose keys want gradient.

@@ -105,12 +105,16 @@ def plan(
     check_numbers(n, dim, dataset_size, epochs, tau, base)
 
     offered = recipe.method.offered(n)
-    count = chosen_negatives(method_at(recipe, n), n, dim, num_negatives, memory)
+    count = resolve_negatives(method_at(recipe, n), n, dim, num_negatives, memory)
     alpha = recipe.objective.alpha if alpha is None else alpha
     plain = alpha is None
     alpha = float(count) if alpha is None else alpha
     decoupled = alpha == math.inf
-    require_alpha(alpha)
+    if not alpha > 0:
+        raise InputError(
+            f"--alpha={alpha}; it is the number of negatives imitated and must be greater than 0, "
+            f"or inf for the decoupled loss."
+        )
 
     symmetric = recipe.method.symmetric
     # beside what is offered there is each query's own instance, once or in every view
@@ -162,12 +166,9 @@ def check_numbers(
     num_queries: int, dim: int, dataset_size: int, epochs: int, temperature: float, base: float
 ) -> None:
     """Refuse what no training could have, in the words of the options."""
-    for name, count in (
-        ("--num-queries", num_queries),
-        ("--dim", dim),
-        ("--dataset-size", dataset_size),
-        ("--epochs", epochs),
-    ):
+    counts = {"--num-queries": num_queries, "--dim": dim}
+    counts |= {"--dataset-size": dataset_size, "--epochs": epochs}
+    for name, count in counts.items():
         if count < 1:
             raise InputError(f"{name}={count}; it must be at least 1.")
     require_positive("--temperature", temperature)
@@ -179,7 +180,7 @@ def check_numbers(
         )
 
 
-def chosen_negatives(
+def resolve_negatives(
     method: MethodSettings,
     num_queries: int,
     dim: int,
@@ -190,8 +191,8 @@ def chosen_negatives(
     offered = method.offered(num_queries)
     if offered == 0:
         raise InputError(
-            f"--num-queries={num_queries} offers no negatives, since a query never meets its own "
-            f"instance. Use at least 2, or a queue (--framework mocov2)."
+            f"--num-queries={num_queries} offers no negatives, since a query's own instance is "
+            f"never one. Use at least 2, or a queue (--framework mocov2)."
         )
     if memory is not None:
         if num_negatives is not None:
@@ -218,15 +219,6 @@ def chosen_negatives(
             f"(--framework mocov2)."
         )
     return count
-
-
-def require_alpha(alpha: float) -> None:
-    """Refuse what no number of negatives can be."""
-    if not alpha > 0:
-        raise InputError(
-            f"--alpha={alpha}; it is the number of negatives imitated and must be greater than 0, "
-            f"or inf for the decoupled loss."
-        )
 
 
 def warnings_on_alpha(

@@ -37,26 +37,20 @@ def equivalent_snippets(
 ) -> tuple[Snippet, ...]:
     """This package first, then MoCo's code, lightly and pytorch-metric-learning.
 
-    Args:
-        symmetric: both views are queries and keys.
-        num_queries: N.
-        num_negatives: K.
-        offered: the negatives that the batch offers; None where a queue does.
-        alpha: α; math.inf: the decoupled loss.
-        temperature: τ.
-        dim: D.
+    `offered` are the negatives that the batch offers; None where a queue does. With `symmetric`
+    both views are queries and keys.
     """
     source: Source = "both views" if symmetric else "queue" if offered is None else "batch"
     K = num_negatives if offered is None else offered
     return (
-        in_this_package(source, num_negatives, K, alpha, temperature),
-        in_moco(source, num_queries, num_negatives, alpha, temperature),
-        in_lightly(source, K, alpha, temperature, dim),
-        in_metric_learning(source, K, alpha, temperature, dim),
+        eqco_snippet(source, num_negatives, K, alpha, temperature),
+        moco_snippet(source, num_queries, num_negatives, alpha, temperature),
+        lightly_snippet(source, K, alpha, temperature, dim),
+        metric_learning_snippet(source, K, alpha, temperature, dim),
     )
 
 
-def in_this_package(
+def eqco_snippet(
     source: Source, num_negatives: int, offered: int, alpha: float, temperature: float
 ) -> Snippet:
     """The loss alone, in a training loop of one's own."""
@@ -69,7 +63,7 @@ def in_this_package(
         loss = loss_fn(queries, keys, queue.negatives())  # in every step
         queue.enqueue(keys)  # after it"""
     if source == "both views" and num_negatives < offered:
-        remark += f" This one meets all {offered}; alpha makes it imitate the same number."
+        remark += f" This one uses all {offered}; alpha makes it imitate the same number."
     if source == "batch" and num_negatives < offered:
         loss = f"""rows = torch.arange(len(keys))
         pool = eqco.in_batch_negatives(keys, index=rows)
@@ -86,7 +80,7 @@ def in_this_package(
     return Snippet("eqco", remark, tidy(code))
 
 
-def in_moco(
+def moco_snippet(
     source: Source, num_queries: int, num_negatives: int, alpha: float, temperature: float
 ) -> Snippet:
     """One line, after the division by T."""
@@ -108,7 +102,7 @@ def in_moco(
     return Snippet("MoCo's code", remark, code)
 
 
-def in_lightly(
+def lightly_snippet(
     source: Source, num_negatives: int, alpha: float, temperature: float, dim: int
 ) -> Snippet:
     """NTXentLoss hands logits and labels to `self.cross_entropy`, which can be replaced."""
@@ -127,7 +121,7 @@ def in_lightly(
     memory = f", memory_bank_size=({num_negatives}, {dim})" if source == "queue" else ""
     remark = "No option for a margin; replace the cross-entropy of its NTXentLoss."
     if source == "both views":
-        remark += f" It meets all {num_negatives} negatives of the batch, never fewer."
+        remark += f" It uses all {num_negatives} negatives of the batch, never fewer."
     code = f"""
         class WithMargin(torch.nn.CrossEntropyLoss):
             def forward(self, logits, labels):
@@ -140,7 +134,7 @@ def in_lightly(
     return Snippet(library, remark, tidy(code))
 
 
-def in_metric_learning(
+def metric_learning_snippet(
     source: Source, num_negatives: int, alpha: float, temperature: float, dim: int
 ) -> Snippet:
     """A subclass of the same name, since its wrappers look at the name of the class."""
@@ -150,10 +144,10 @@ def in_metric_learning(
     remark = "No option for a margin; a subclass subtracts it from the positive's cosine."
     if source == "both views":
         wrapped = "losses.SelfSupervisedLoss(loss)"
-        remark += f" It meets all {num_negatives} negatives of the batch, never fewer."
+        remark += f" It uses all {num_negatives} negatives of the batch, never fewer."
     elif source == "batch":
         wrapped = "losses.SelfSupervisedLoss(loss, symmetric=False)"
-        remark += f" It meets all {num_negatives} other keys, never fewer; detach the keys."
+        remark += f" It uses all {num_negatives} other keys, never fewer; detach the keys."
     else:
         wrapped = f"losses.CrossBatchMemory(loss, {dim}, memory_size={num_negatives + 1})"
         remark += (

@@ -140,16 +140,12 @@ SMOKE = Scale(
     intervals={"log_every": 5, "diagnose_every": 5},
     small=Small(image_size=16, learning_rate=0.06),
 )
+PROFILES = {
+    **{"paper": PAPER, "desk": DESK, "folder": FOLDER},
+    **{"embedded": EMBEDDED, "demo": DEMO, "smoke": SMOKE},
+}
 # those of the figures and tables
 SCALES = {"smoke": SMOKE, "desk": DESK, "embedded": EMBEDDED, "paper": PAPER}
-PROFILES = {
-    "paper": PAPER,
-    "desk": DESK,
-    "folder": FOLDER,
-    "embedded": EMBEDDED,
-    "demo": DEMO,
-    "smoke": SMOKE,
-}
 
 
 def find_profile(name: str) -> Scale:
@@ -178,7 +174,7 @@ def at_scale(
         "training": replace(
             recipe.training, epochs=length, num_queries=num_queries, **scale.intervals
         ),
-        "optimiser": shortened_optimiser(recipe.optimiser, length, scale),
+        "optimiser": scale_optimiser(recipe.optimiser, length, scale),
     }
     if small is None:
         return replace(recipe, **changed, method=method, data=replace(recipe.data, workers=8))
@@ -187,7 +183,7 @@ def at_scale(
     return replace(
         recipe,
         **changed,
-        method=for_short_training(method, small.ema_decay, scale.memory),
+        method=scale_method(method, small.ema_decay, scale.memory),
         data=replace(recipe.data, image_size=small.image_size),
         encoder=replace(
             recipe.encoder, backbone="light", bn_groups=min(2, recipe.encoder.bn_groups)
@@ -208,15 +204,13 @@ def method_at(recipe: Recipe, num_queries: int) -> MethodSettings:
     return replace(recipe.method, **changes)
 
 
-def for_short_training(method: MethodSettings, ema_decay: float, memory: int) -> MethodSettings:
+def scale_method(method: MethodSettings, ema_decay: float, memory: int) -> MethodSettings:
     """A key encoder that keeps up and a queue that fits, where the method has them."""
     changes = {"ema_decay": ema_decay, "queue_size": min(method.queue_size, memory)}
     return replace(method, **{name: changes[name] for name in changes.keys() & asdict(method)})
 
 
-def shortened_optimiser(
-    optimiser: OptimiserSettings, length: int, scale: Scale
-) -> OptimiserSettings:
+def scale_optimiser(optimiser: OptimiserSettings, length: int, scale: Scale) -> OptimiserSettings:
     """Warm-up at its share of the usual training, drops at theirs of one of that length."""
     drops = {round(drop * length / PUBLISHED_EPOCHS) for drop in optimiser.drops}
     rate = optimiser.base_learning_rate

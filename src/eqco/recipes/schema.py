@@ -6,6 +6,7 @@ steps) are functions of a recipe, never overwritten fields.
 
 import math
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Literal
 
 from eqco.data import DataSettings
@@ -129,35 +130,23 @@ class Recipe:
 
 def check_ranges(recipe: Recipe) -> None:
     """Refuse numbers that no run could use."""
-    at_least_one = {
-        "data.image_size": recipe.data.image_size,
-        "encoder.width": recipe.encoder.width,
-        "encoder.embedding_dim": recipe.encoder.embedding_dim,
-        "encoder.bn_groups": recipe.encoder.bn_groups,
-        "training.num_queries": recipe.training.num_queries,
-        "training.epochs": recipe.training.epochs,
-        "training.accumulation_steps": recipe.training.accumulation_steps,
-        "training.log_every": recipe.training.log_every,
-        "training.diagnose_every": recipe.training.diagnose_every,
-        "training.save_every": recipe.training.save_every,
-        "optimiser.reference": recipe.optimiser.reference,
-    }
-    not_negative = {
-        "data.workers": recipe.data.workers,
-        "training.keep_every": recipe.training.keep_every,
-        "training.probe_every": recipe.training.probe_every,
-        "optimiser.warmup_epochs": recipe.optimiser.warmup_epochs,
-        "optimiser.weight_decay": recipe.optimiser.weight_decay,
-        "optimiser.sgd_momentum": recipe.optimiser.sgd_momentum,
-    }
-    for limit, numbers in ((1, at_least_one), (0, not_negative)):
-        for name, value in numbers.items():
+    at_least_one = (
+        *("data.image_size", "encoder.width", "encoder.embedding_dim", "encoder.bn_groups"),
+        *("training.num_queries", "training.epochs", "training.accumulation_steps"),
+        *("training.log_every", "training.diagnose_every", "training.save_every"),
+        "optimiser.reference",
+    )
+    not_negative = (
+        *("data.workers", "training.keep_every", "training.probe_every"),
+        *("optimiser.warmup_epochs", "optimiser.weight_decay", "optimiser.sgd_momentum"),
+    )
+    for limit, names in ((1, at_least_one), (0, not_negative)):
+        for name in names:
+            value = attrgetter(name)(recipe)
             if not value >= limit:
                 raise InputError(f"{name}={value}; it must be at least {limit}.")
-    for name, value in (
-        ("objective.temperature", recipe.objective.temperature),
-        ("optimiser.base_learning_rate", recipe.optimiser.base_learning_rate),
-    ):
+    for name in ("objective.temperature", "optimiser.base_learning_rate"):
+        value = attrgetter(name)(recipe)
         if not (value > 0 and math.isfinite(value)):
             raise InputError(f"{name}={value}; it must be a finite number greater than 0.")
     if recipe.objective.alpha is not None and not recipe.objective.alpha > 0:

@@ -43,7 +43,7 @@ def recipe_from_dict(values: Any) -> Recipe:
     >>> recipe_from_dict({"objective": {"alpha": 256}}).objective.alpha
     256.0
     """
-    recipe: Recipe = typed(values, Recipe, "")
+    recipe: Recipe = convert(values, Recipe, "")
     return recipe
 
 
@@ -57,12 +57,12 @@ def read_recipe(path: Path) -> Recipe:
     return recipe_from_dict(values)
 
 
-def typed(value: Any, kind: Any, name: str) -> Any:
+def convert(value: Any, kind: Any, name: str) -> Any:
     """`value` as the type `kind`, or a refusal in the words of the setting `name`."""
     if kind is MethodSettings:
-        return method_from(value, name)
+        return convert_method(value, name)
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
-        return settings_from(value, kind, name)
+        return convert_settings(value, kind, name)
     origin, choices = typing.get_origin(kind), typing.get_args(kind)
     if origin is Literal:
         if isinstance(value, str) and value in choices:
@@ -71,11 +71,11 @@ def typed(value: Any, kind: Any, name: str) -> Any:
     if origin in (Union, types.UnionType):
         if value is None:
             return None
-        return typed(value, next(c for c in choices if c is not type(None)), name)
+        return convert(value, next(c for c in choices if c is not type(None)), name)
     if origin is tuple:
         if not isinstance(value, list | tuple):
             raise InputError(f"{name}={value!r}; it must be a list of numbers.")
-        return tuple(typed(entry, choices[0], name) for entry in value)
+        return tuple(convert(entry, choices[0], name) for entry in value)
     if kind is float and (value == "inf" or type(value) in (int, float)):
         try:
             return float(value)
@@ -88,7 +88,7 @@ def typed(value: Any, kind: Any, name: str) -> Any:
     raise InputError(f"{name}={value!r}; it must be of type {kind.__name__}.")
 
 
-def method_from(values: Any, name: str) -> Any:
+def convert_method(values: Any, name: str) -> Any:
     """The settings of the method that the entry "name" names."""
     given = values.get("name") if isinstance(values, dict) else values
     if not isinstance(values, dict) or not isinstance(given, str) or given not in METHODS:
@@ -97,10 +97,10 @@ def method_from(values: Any, name: str) -> Any:
             f"{', '.join(METHODS)}."
         )
     rest = {key: value for key, value in values.items() if key != "name"}
-    return settings_from(rest, METHODS[given], name)
+    return convert_settings(rest, METHODS[given], name)
 
 
-def settings_from(values: Any, kind: type, name: str) -> Any:
+def convert_settings(values: Any, kind: type, name: str) -> Any:
     """One group of settings; an unknown name is an error that names the nearest."""
     if not isinstance(values, dict):
         raise InputError(f"{name or 'a recipe'} must be a group of settings, not {values!r}.")
@@ -113,4 +113,4 @@ def settings_from(values: Any, kind: type, name: str) -> Any:
             where = f" in {name}" if name else ""
             raise InputError(f"there is no setting {key!r}{where}. {hint}")
     prefix = f"{name}." if name else ""
-    return kind(**{key: typed(value, hints[key], prefix + key) for key, value in values.items()})
+    return kind(**{key: convert(value, hints[key], prefix + key) for key, value in values.items()})

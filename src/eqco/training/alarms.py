@@ -1,4 +1,4 @@
-"""What goes wrong in a training, said in plain words: collapse, saturation, NaN."""
+"""What goes wrong in a training, reported clearly: collapse, saturation, NaN."""
 
 import math
 from typing import Any
@@ -12,7 +12,7 @@ __all__ = ["Alarms", "NonFiniteLossError", "checkpoint_hint", "require_finite"]
 COLLAPSE_BELOW = 0.05
 # From this share of its ceiling on, f̂ has nothing left to gain.
 SATURATION_FROM = 0.99
-# Steps in a row that a condition must hold before it is told.
+# Steps in a row that a condition must hold before it is reported.
 PATIENCE = 100
 
 
@@ -25,11 +25,7 @@ def require_finite(
 ) -> float:
     """Stop at a number that is NaN or infinite; returns any other.
 
-    Args:
-        step: where the training is.
-        value: the number, mostly the loss there.
-        last_good: the checkpoint written before; None: there is none yet.
-        what: what the number is, for the message.
+    `last_good` is the checkpoint written before, if there is one.
 
     >>> require_finite(3, 0.5)
     0.5
@@ -57,39 +53,44 @@ class Alarms:
     """Watches f̂ and speaks up once when it stays where it should not.
 
     Collapse: f̂ below 0.05 nats for 100 steps in a row. Saturation: f̂ within 1 % of its ceiling
-    log(1+α) for 100 steps in a row. Both count after the warm-up only. An alarm is told once; after
-    its condition has ended it can be told again. Between two looks the condition is taken to hold
-    if it held at both.
+    log(1+α) for 100 steps in a row. Both count after the warm-up only. An alarm is reported once,
+    and again only after its condition has ended. Between two looks the condition is taken to
+    hold if it held at both.
 
     >>> alarms = Alarms()
     >>> alarms.state_dict()
-    {'collapse': {'since': -1, 'told': 0}, 'saturation': {'since': -1, 'told': 0}}
+    {'collapse': {'since': -1, 'reported': 0}, 'saturation': {'since': -1, 'reported': 0}}
     """
 
     def __init__(self) -> None:
         # since: the step at which the condition began to hold, -1 when it does not
-        self.collapse = {"since": -1, "told": 0}
-        self.saturation = {"since": -1, "told": 0}
+        self.collapse = {"since": -1, "reported": 0}
+        self.saturation = {"since": -1, "reported": 0}
 
     def check(
         self, step: int, loss: float, diagnostics: Diagnostics | None, warmup_steps: int
     ) -> list[str]:
-        """What is to be said at this step, mostly nothing.
-
-        Args:
-            step: where the training is.
-            loss: its loss there; what to do when it is no number is up to `require_finite`.
-            diagnostics: a look at this step, or None when nobody looked.
-            warmup_steps: during these a low f̂ is nothing unusual.
-        """
+        """The alarms of this step, mostly none; a loss that is no number is `require_finite`'s."""
         if diagnostics is None or step < warmup_steps or not math.isfinite(loss):
             return []
-        seen = diagnostics.information
-        messages = []
-        if lasting(self.collapse, step, seen < COLLAPSE_BELOW):
-            messages.append(collapse_message(step, self.collapse["since"], diagnostics))
-        if lasting(self.saturation, step, seen >= SATURATION_FROM * diagnostics.ceiling):
-            messages.append(saturation_message(step, self.saturation["since"], diagnostics))
+        seen, messages = diagnostics, []
+        if has_lasted(self.collapse, step, seen.information < COLLAPSE_BELOW):
+            messages.append(
+                f"collapse at step {step}: since step {self.collapse['since']} the embeddings tell "
+                f"images apart hardly better than chance (information {seen.information:.3f} nats; "
+                f"accuracy {seen.accuracy:.1%} where chance is {seen.accuracy_chance:.1%}; "
+                f"embeddings fill {seen.embedding_rank:.1f} dimensions). Lower the learning rate "
+                f"or lengthen the warm-up; check that both views show the same image, and that "
+                f"batch norm sees enough images."
+            )
+        if has_lasted(self.saturation, step, seen.information >= SATURATION_FROM * seen.ceiling):
+            messages.append(
+                f"saturation at step {step}: since step {self.saturation['since']} the task is too "
+                f"easy (information {seen.information:.3f} nats is within 1 % of its ceiling "
+                f"log(1+alpha) = {seen.ceiling:.3f}), so there is little gradient left. Raise "
+                f"alpha or the number of negatives K={seen.num_negatives}, or use stronger "
+                f"augmentation."
+            )
         return messages
 
     def state_dict(self) -> dict[str, Any]:
@@ -101,35 +102,14 @@ class Alarms:
         self.collapse, self.saturation = dict(state["collapse"]), dict(state["saturation"])
 
 
-def lasting(run: dict[str, int], step: int, holds: bool) -> bool:
+def has_lasted(run: dict[str, int], step: int, holds: bool) -> bool:
     """Note whether a condition holds at this step; True once, when it has for long enough."""
     if not holds:
-        run["since"], run["told"] = -1, 0
+        run["since"], run["reported"] = -1, 0
         return False
     if run["since"] < 0:
         run["since"] = step
-    if run["told"] or step - run["since"] + 1 < PATIENCE:
+    if run["reported"] or step - run["since"] + 1 < PATIENCE:
         return False
-    run["told"] = 1
+    run["reported"] = 1
     return True
-
-
-def collapse_message(step: int, since: int, seen: Diagnostics) -> str:
-    """Collapse, with what the embeddings look like and what to try."""
-    return (
-        f"collapse at step {step}: since step {since} the embeddings tell images apart hardly "
-        f"better than chance (information {seen.information:.3f} nats; accuracy "
-        f"{seen.accuracy:.1%} where chance is {seen.accuracy_chance:.1%}; embeddings fill "
-        f"{seen.embedding_rank:.1f} dimensions). Lower the learning rate or lengthen the warm-up; "
-        f"check that both views show the same image, and that batch norm sees enough images."
-    )
-
-
-def saturation_message(step: int, since: int, seen: Diagnostics) -> str:
-    """Saturation: the loss has nothing left to teach."""
-    return (
-        f"saturation at step {step}: since step {since} the task is too easy (information "
-        f"{seen.information:.3f} nats is within 1 % of its ceiling log(1+alpha) = "
-        f"{seen.ceiling:.3f}), so there is little gradient left. Raise alpha or the number of "
-        f"negatives K={seen.num_negatives}, or use stronger augmentation."
-    )

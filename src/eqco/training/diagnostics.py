@@ -6,7 +6,7 @@ All of it is read from the contrasts of the step, without another pass through t
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -75,8 +75,8 @@ def diagnose(
 ) -> Diagnostics:
     """Read a step's contrasts; in float32, or float64 where an input is, also under autocast.
 
-    Some of the queries are looked at, evenly spaced over the batch; each with all the keys it
-    meets. Several contrasts give the mean by their weights.
+    Some of the queries are looked at, evenly spaced over the batch; each with all its
+    negatives. Several contrasts give the mean by their weights.
 
     Args:
         contrasts: of the step, as the objective gets them.
@@ -106,96 +106,74 @@ def diagnose(
             f"{len(contrasts)} contrasts of total weight {total_weight}; diagnostics need at least "
             f"one contrast of weight greater than 0."
         )
-    views = [view_of(each, temperature, alpha, max_queries, max_keys) for each in contrasts]
-    share = [contrast.weight / total_weight for contrast in contrasts]
-
-    def mean(values: Sequence[float]) -> float:
-        return sum(part * value for part, value in zip(share, values, strict=True))
-
-    gradient_mean = mean([view.gradient_norm for view in views])
-    gradient_square = mean([view.gradient_variance + view.gradient_norm**2 for view in views])
-    fewest = min(views, key=lambda view: view.num_negatives)
-    guaranteed = all(
-        view.alpha != math.inf and is_guaranteed_bound(view.alpha, view.num_negatives)
-        for view in views
+    readings = [
+        read_contrast(each, temperature, alpha, max_queries, max_keys) for each in contrasts
+    ]
+    shares = [contrast.weight / total_weight for contrast in contrasts]
+    means = {
+        name: sum(share * seen[name] for share, seen in zip(shares, readings, strict=True))
+        for name in readings[0]
+    }
+    variance = means.pop("gradient_norm_square") - means["gradient_norm_mean"] ** 2
+    counts = [contrast.negatives.num_negatives for contrast in contrasts]
+    guaranteed = alpha is None or all(
+        alpha != math.inf and is_guaranteed_bound(alpha, count) for count in counts
     )
     return Diagnostics(
-        information=mean([view.offset - view.loss for view in views]),
+        **means,
         information_kind="bound" if guaranteed else "estimate",
-        ceiling=mean([math.log1p(view.alpha) for view in views]),
-        loss=mean([view.loss for view in views]),
-        gradient_norm_mean=gradient_mean,
-        gradient_norm_std=math.sqrt(max(0.0, gradient_square - gradient_mean**2)),
-        gradient_bound=mean([view.gradient_bound for view in views]),
-        accuracy=mean([view.accuracy for view in views]),
-        accuracy_chance=mean([1 / (view.num_negatives + 1) for view in views]),
-        alignment=mean([view.alignment for view in views]),
-        uniformity=mean([view.uniformity for view in views]),
-        embedding_rank=mean([view.rank for view in views]),
-        num_negatives=fewest.num_negatives,
-        margin=fewest.margin,
+        gradient_norm_std=math.sqrt(max(0.0, variance)),
+        num_negatives=min(counts),
+        margin=margin_at(min(counts), temperature, alpha),
     )
 
 
-class View(NamedTuple):
-    """What one contrast shows."""
-
-    num_negatives: int
-    alpha: float
-    margin: float
-    offset: float  # f̂ + L: log(1+α), or log K when decoupled
-    loss: float
-    gradient_norm: float
-    gradient_variance: float
-    gradient_bound: float
-    accuracy: float
-    alignment: float
-    uniformity: float
-    rank: float
+def margin_at(num_negatives: int, temperature: float, alpha: float | None) -> float:
+    """m at K negatives: 0 for plain InfoNCE, infinite for the decoupled loss."""
+    if alpha == math.inf:
+        return math.inf
+    return eqco_margin(num_negatives if alpha is None else alpha, num_negatives, float(temperature))
 
 
-def view_of(
+def read_contrast(
     contrast: Contrast, temperature: float, alpha: float | None, max_queries: int, max_keys: int
-) -> View:
-    """Look at one contrast."""
+) -> dict[str, float]:
+    """What one contrast shows: those fields of `Diagnostics` that are means over contrasts."""
     temperature = float(temperature)  # one that learns is a tensor
     num_negatives = contrast.negatives.num_negatives
     keys = contrast.negatives.keys
-    if alpha is None:
-        alpha = float(num_negatives)
-    if alpha == math.inf:
-        margin, offset = math.inf, math.log(num_negatives)
-    else:
-        margin, offset = eqco_margin(alpha, num_negatives, temperature), math.log1p(alpha)
+    margin = margin_at(num_negatives, temperature, alpha)
+    ceiling = math.log1p(num_negatives if alpha is None else alpha)
     with without_autocast(contrast.queries):
         dtype = precision(contrast.queries, contrast.positives, keys)
         rows = spaced_rows(len(contrast.queries), max_queries, keys.device)
         queries, _ = scaled(contrast.queries[rows], dtype, unit=True)
         positives, _ = scaled(contrast.positives[rows], dtype, unit=True)
         few = max(1, max_queries * max_keys // max(len(keys), max_keys))
-        chosen = spaced_rows(len(rows), few, keys.device)
+        some = spaced_rows(len(rows), few, keys.device)
         parts = [
-            torch.stack(per_query(*given, temperature, margin))
-            for given in met_keys(
-                contrast, rows[chosen], queries[chosen], positives[chosen], temperature
+            torch.stack(query_readings(*given, temperature, margin))
+            for given in key_similarities(
+                contrast, rows[some], queries[some], positives[some], temperature
             )
         ]
         # means and ranks are taken in float64, which not every device has
         loss, norm, bound, correct = torch.cat(parts, dim=1).cpu().double()
         queries, positives = queries.cpu(), positives.cpu()
-        read = torch.stack(
-            [
-                loss.mean(),
-                norm.mean(),
-                norm.var(correction=0),
-                bound.mean(),
-                correct.mean(),
-                (queries - positives).double().square().sum(dim=1).mean(),
-                uniformity(queries),
-                effective_rank(queries),
-            ]
-        )
-    return View(num_negatives, alpha, margin, offset, *read.tolist())
+        mean_loss, mean_norm = float(loss.mean()), float(norm.mean())
+        return {
+            "information": (ceiling if ceiling < math.inf else math.log(num_negatives)) - mean_loss,
+            "ceiling": ceiling,
+            "loss": mean_loss,
+            "gradient_norm_mean": mean_norm,
+            "gradient_norm_square": float(norm.var(correction=0)) + mean_norm**2,
+            "gradient_bound": float(bound.mean()),
+            "accuracy": float(correct.mean()),
+            "accuracy_chance": 1 / (num_negatives + 1),
+            "alignment": float((queries - positives).double().square().sum(dim=1).mean()),
+            "uniformity": float(uniformity(queries)),
+            "embedding_rank": float(effective_rank(queries)),
+        }
 
 
 def spaced_rows(available: int, wanted: int, device: torch.device) -> Tensor:
@@ -208,15 +186,15 @@ def spaced_rows(available: int, wanted: int, device: torch.device) -> Tensor:
     return torch.arange(count, device=device) * available // count
 
 
-def met_keys(
+def key_similarities(
     contrast: Contrast, rows: Tensor, queries: Tensor, positives: Tensor, temperature: float
 ) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]]:
     """In chunks of queries: queries, positive keys, all keys, similarities and how often each key
     is a negative.
 
-    The similarity of a key that a query meets c times is raised by τ·log c, which counts it c times
-    in every sum of exponentials; a key it never meets is at −∞. Where each query meets each key
-    once there are no counts.
+    The similarity of a key that is a query's negative c times is raised by τ·log c, which counts it
+    c times in every sum of exponentials; a key that is none of its negatives is at −∞. Where each
+    key is a negative of each query once there are no counts.
     """
     negatives = contrast.negatives
     keys, _ = scaled(negatives.keys, queries.dtype, unit=True)
@@ -238,7 +216,7 @@ def met_keys(
         yield queries[here], positives[here], keys, similarity, count
 
 
-def per_query(
+def query_readings(
     queries: Tensor,
     positives: Tensor,
     keys: Tensor,

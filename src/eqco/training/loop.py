@@ -16,7 +16,7 @@ from eqco.data import Batch, StepLoader
 from eqco.encoders import average_running_statistics
 from eqco.methods import Method, StepOutput
 from eqco.runtime import processes
-from eqco.runtime.checkpointing import stop_on_signals
+from eqco.runtime.checkpointing import checkpointing
 from eqco.runtime.errors import InputError
 from eqco.runtime.run_directory import RunDirectory
 from eqco.training.alarms import Alarms, NonFiniteLossError, checkpoint_hint, require_finite
@@ -46,16 +46,8 @@ class Intervals:
 class TrainerComponents:
     """What the loop drives.
 
-    Args:
-        method: views in, loss out.
-        distributed: the same, averaging gradients over processes; None: there is one process.
-        objective: the loss over contrasts, whose τ and α diagnostics need.
-        loader: the micro-batches of each step.
-        optimiser: of all parameters that are trained.
-        learning_rate: the rate at each step.
-        intervals: how long and how often.
-        precision: of the encoder.
-        probe: metrics of the encoder; None: there are none.
+    `distributed` is the method averaging gradients over processes, None where there is one; the
+    `objective` has the τ and α that diagnostics need; `probe` gives metrics of the encoder.
     """
 
     method: Method
@@ -130,7 +122,17 @@ def run_training(
     diagnostics: Diagnostics | None = None
     metrics: dict[str, float] = {}
     step = diagnosed_at = start
-    with stop_on_signals() as request:
+
+    def save(step: int) -> None:
+        require_finite(step, mean(output.loss), last_checkpoint(run))
+        largest = largest_weight(method)
+        require_finite(step, largest, last_checkpoint(run), what="the largest weight")
+        state = snapshot(components, scaler, alarms, recipe, step)
+        if processes.is_writer():
+            run.save(state, keep=is_due(step, intervals.keep_every))
+
+    every = (intervals.save_every, intervals.keep_every)
+    with checkpointing(save, total_steps=intervals.total_steps, every=every) as checkpoints:
         for micro_batches in loader.iterate(start, intervals.total_steps):
             rate = components.learning_rate(step)
             for group in components.optimiser.param_groups:
@@ -139,7 +141,7 @@ def run_training(
                 output = optimise(components, scaler, micro_batches, step)
             except NonFiniteValuesError as error:
                 raise NonFiniteLossError(
-                    f"stopped at step {step + 1}: {error} {checkpoint_hint(saved(run))}"
+                    f"stopped at step {step + 1}: {error} {checkpoint_hint(last_checkpoint(run))}"
                 ) from error
             step += 1
 
@@ -148,16 +150,16 @@ def run_training(
             if diagnosed and output.contrasts:
                 diagnosed_at = step
                 diagnostics = diagnose(
-                    of_all_processes(output.contrasts),
+                    gather_contrasts(output.contrasts),
                     temperature=objective.temperature,
                     alpha=objective.alpha,
                 )
                 loss = mean(output.loss)
                 messages = alarms.check(step, loss, diagnostics, intervals.warmup_steps)
-            # after the diagnosis: a queue that has new keys is no longer what the queries met
+            # after the diagnosis: a queue that has new keys is no longer what the queries saw
             method.after_step(output)
             if diagnosed or step % intervals.log_every == 0 or step == intervals.total_steps:
-                value = require_finite(step, mean(output.loss), saved(run))
+                value = require_finite(step, mean(output.loss), last_checkpoint(run))
                 line: dict[str, Any] = {"loss": value, "learning_rate": rate}
                 if diagnosed and diagnostics is not None:
                     line = {**asdict(diagnostics), **line}
@@ -171,29 +173,16 @@ def run_training(
                 )
                 journal.write(step, line, speed=report.images_per_second)
                 show(report)
-            if due(step, intervals.probe_every) and probe and step < intervals.total_steps:
+            if is_due(step, intervals.probe_every) and probe and step < intervals.total_steps:
                 found = run_probe(method, probe)
                 journal.write(step, {f"probe/{name}": value for name, value in found.items()})
-            # all stop at one step, whichever of them was asked to
-            stopping = processes.any_of(request.signal is not None)
-            keep = due(step, intervals.keep_every)
-            if keep or due(step, intervals.save_every) or step == intervals.total_steps or stopping:
-                require_finite(step, mean(output.loss), saved(run))
-                largest = largest_weight(method)
-                require_finite(step, largest, saved(run), what="the largest weight")
-                state = snapshot(components, scaler, alarms, recipe, step)
-                if processes.is_writer():
-                    run.save(state, keep=keep)
-            if stopping:
+            if checkpoints.after_step(step):
                 break
     if step == intervals.total_steps and probe is not None:
         metrics = run_probe(method, probe)
         journal.write_once(step, {f"probe/{name}": value for name, value in metrics.items()})
     journal.close()
-    # another process may have got the signal
-    complete = step == intervals.total_steps
-    stopped_by = None if complete else request.signal or "SIGTERM"
-    return Outcome(step=step, stopped_by=stopped_by, probe=metrics)
+    return Outcome(step=step, stopped_by=checkpoints.stopped_by, probe=metrics)
 
 
 def warm_up(components: TrainerComponents) -> None:
@@ -222,7 +211,7 @@ def optimise(
         # gradients are averaged over processes once, with the last micro-batch
         last = number == count - 1
         with nullcontext() if distributed is None or last else distributed.no_sync():
-            with encoding_in(components.precision, batch.index.device):
+            with autocast_to(components.precision, batch.index.device):
                 output: StepOutput = method(batch, step * count + number)
             loss = output.loss / count
             scaler.scale(loss).backward()
@@ -235,13 +224,13 @@ def optimise(
     return StepOutput(mean_loss, output.contrasts, joined)
 
 
-def encoding_in(precision: Precision, device: torch.device) -> torch.autocast:
+def autocast_to(precision: Precision, device: torch.device) -> torch.autocast:
     """Autocast for the encoder; the loss leaves it by itself."""
     dtype = torch.float16 if precision == "float16" else torch.bfloat16
     return torch.autocast(device.type, dtype=dtype, enabled=precision != "float32")
 
 
-def due(step: int, every: int) -> bool:
+def is_due(step: int, every: int) -> bool:
     """Whether something that happens every so many steps happens now; 0 is never."""
     return every > 0 and step % every == 0
 
@@ -260,7 +249,7 @@ def mean(loss: Tensor) -> float:
     return float(processes.mean_over_processes(loss))
 
 
-def of_all_processes(contrasts: Sequence[Contrast]) -> list[Contrast]:
+def gather_contrasts(contrasts: Sequence[Contrast]) -> list[Contrast]:
     """The contrasts with the queries of all processes; their negatives are shared already."""
     if processes.world_size() == 1:
         return list(contrasts)
@@ -284,7 +273,7 @@ def largest_weight(method: Method) -> float:
     return float(torch.stack([weight.abs().max() for weight in weights]).max())
 
 
-def saved(run: RunDirectory) -> str | None:
+def last_checkpoint(run: RunDirectory) -> str | None:
     """The last checkpoint, if one was written."""
     return str(run.last) if run.last.exists() else None
 
@@ -318,7 +307,7 @@ def restore(
     alarms: Alarms,
     state: dict[str, Any],
 ) -> int:
-    """Put a checkpoint's state back; returns the step to go on from."""
+    """Put a checkpoint's state back; returns the step to resume from."""
     try:
         components.method.load_state_dict(state["method"])
     except RuntimeError as error:

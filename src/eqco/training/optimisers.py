@@ -23,11 +23,8 @@ def sgd(
 ) -> torch.optim.SGD:
     """SGD with momentum and weight decay, in one pass over each parameter.
 
-    Args:
-        parameters: of the encoder that is trained.
-        learning_rate: for this N; see `eqco.scaled_learning_rate`.
-        sgd_momentum: of the optimiser, not of the key encoder.
-        weight_decay: added to the gradient as weight_decay · parameter.
+    The learning rate is for this N (`eqco.scaled_learning_rate`), the momentum the optimiser's own;
+    weight_decay · parameter is added to the gradient.
 
     >>> optimiser = sgd(torch.nn.Linear(2, 1).parameters(), 0.03)
     >>> optimiser.defaults["momentum"], optimiser.defaults["weight_decay"]
@@ -60,10 +57,10 @@ def load_optimiser(optimiser: torch.optim.Optimizer, state: dict[str, Any]) -> N
     for group in optimiser.param_groups:
         group |= {name: optimiser.defaults[name] for name in WAYS if name in optimiser.defaults}
         for parameter in group["params"]:
-            held = optimiser.state.get(parameter, {})
-            for name, value in held.items():
+            buffers = optimiser.state.get(parameter, {})
+            for name, value in buffers.items():
                 if isinstance(value, Tensor) and value.shape == parameter.shape:
-                    held[name] = torch.empty_like(parameter).copy_(value)
+                    buffers[name] = torch.empty_like(parameter).copy_(value)
 
 
 class LARS(torch.optim.Optimizer):
