@@ -9,8 +9,7 @@ from eqco.experiments.experiment import RunContext, reproduce
 from eqco.experiments.published import PUBLISHED
 from eqco.experiments.tab9 import TAB9, gain, pretrain
 from eqco.recipes import recipe_from_dict
-from eqco.report.catalog import PLOTS
-from eqco.report.tab9 import finding_tab9
+from eqco.report.catalog import EXHIBITS, PLOTS
 from eqco.runtime.errors import InputError
 from eqco.runtime.records import Record
 from eqco.runtime.run_directory import RunDirectory
@@ -64,7 +63,7 @@ def test_rows_are_percent_with_the_gain_seed_by_seed():
     assert difference.row == Coordinates(weights="SiMo")
     (alone, _) = gain(TAB9.compare(records[1:]))  # seed 1 of SiMo is not there
     assert alone.values == pytest.approx((5,))
-    said = finding_tab9(records)
+    said = EXHIBITS["tab9"].finding(records)
     assert said == "AP, SiMo − random init: +7.5 points on bccd (seeds: +5.0, +10.0)."
 
 

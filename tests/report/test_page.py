@@ -127,7 +127,7 @@ def test_columns_without_numbers_become_bars():
     cells = [Comparison(row="SiMo", column=name, values=(1.0,)) for name in ("shuffling", "sync")]
     (chart,) = charts_of_cells(cells, Quantity(same=True))
     assert chart.categories == ["shuffling", "sync"]
-    assert [series.look for series in chart.series] == ["bars"]
+    assert [series.style for series in chart.series] == ["bars"]
 
 
 def test_the_papers_numbers_have_columns_of_their_own():

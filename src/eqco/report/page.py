@@ -23,10 +23,10 @@ from eqco.report.benchmarks import BENCHMARKS, Benchmark, newest_benchmark, plai
 from eqco.report.catalog import EXHIBITS, Exhibit
 from eqco.report.charts import Chart, chart_data
 from eqco.report.markup import command, comparison_html, data_script, link, table_html
-from eqco.report.provenance import seeds_of
 from eqco.report.status import duration
 from eqco.report.style import palette
 from eqco.report.tables import largest_difference
+from eqco.report.words import machine, seeds_of
 from eqco.runtime.atomic_files import atomic_write
 from eqco.runtime.records import Record
 
@@ -211,12 +211,6 @@ def record_list(one: Shown, base: Path) -> str:
         f"record{'s' * (len(one.records) > 1)} in {escape(folder.as_posix())}</summary>"
         f"<ul>{items}</ul><p>Code {escape(codes)}; {escape(machine(one.records[0]))}.</p></details>"
     )
-
-
-def machine(record: Record) -> str:
-    """Where it ran."""
-    used = record.hardware
-    return f"{used['processor']}, {used['cores']} cores, torch {used['torch']}"
 
 
 def summary(shown: Sequence[Shown]) -> str:
