@@ -11,6 +11,8 @@ import pytest
 import torch
 
 from eqco.cli.main import main
+from eqco.experiments.catalog import EXPERIMENTS
+from eqco.experiments.experiment import recorded
 from eqco.report.catalog import EXHIBITS
 from eqco.report.page import write_page
 from eqco.runtime.records import Record, read_records
@@ -172,7 +174,7 @@ def test_the_live_chart_is_the_theory_with_and_without_the_rule(visit, report):
 )
 def test_charts_have_the_recorded_points(visit, report, name, profile):
     page = visit(report)
-    charts = EXHIBITS[name].charts(read_records(RESULTS, name, profile))
+    charts = EXHIBITS[name].charts(recorded(EXPERIMENTS[name], profile, RESULTS))
     found = drawn(page, f'[data-charts="{name}/{profile}"]')
     assert len(found) == len(charts)
     for chart, here in zip(charts, found, strict=True):
