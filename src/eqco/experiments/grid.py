@@ -6,7 +6,7 @@ from statistics import fmean
 from typing import Any, Literal
 
 from eqco.experiments.accuracy import accuracies
-from eqco.experiments.coordinates import Coordinates, Place
+from eqco.experiments.coordinates import Coordinates, Loss, Place
 from eqco.experiments.experiment import Comparison, Experiment, RunContext, RunResult
 from eqco.experiments.tasks import TrainingTask
 from eqco.experiments.training_runs import train_once, training_steps
@@ -20,6 +20,7 @@ __all__ = [
     "differences",
     "filled",
     "grid_experiment",
+    "loss_of",
     "pretrain_and_evaluate",
 ]
 
@@ -61,6 +62,11 @@ class Named:
     published: float
     task: TrainingTask | None = None
     less: TrainingTask | None = None
+
+
+def loss_of(alpha: float | None) -> Loss:
+    """The loss of a row: EqCo where an α is imitated."""
+    return "infonce" if alpha is None else "eqco"
 
 
 def under_infonce(at: Coordinates, places: Collection[Coordinates]) -> Coordinates:
@@ -174,7 +180,7 @@ def grid_experiment(
         kind=kind,
         number=number,
         title=title,
-        profiles={profile: distinct(grid) for profile, grid in cells.items()},
+        profiles={profile: trainings(grid) for profile, grid in cells.items()},
         seeds=SEEDS,
         size=training_steps,
         run=pretrain_and_evaluate,
@@ -184,6 +190,12 @@ def grid_experiment(
         training=lambda task: task,
         store=TRAININGS,
     )
+
+
+def trainings(cells: Sequence[Cell]) -> list[TrainingTask]:
+    """The trainings of a table, each once, in the order of the cells."""
+    tasks = [cell.task for cell in cells if cell.task is not None]
+    return list({recipe_hash(task.to_dict()): task for task in tasks}.values())
 
 
 def profile_of(records: Sequence[Record]) -> str:
@@ -196,12 +208,6 @@ def metric_of(cells: Sequence[Cell]) -> str:
     return next(cell.task.metric for cell in cells if cell.task is not None)
 
 
-def distinct(cells: Sequence[Cell]) -> list[TrainingTask]:
-    """The trainings of a table, each once, in the order of the cells."""
-    tasks = [cell.task for cell in cells if cell.task is not None]
-    return list({recipe_hash(task.to_dict()): task for task in tasks}.values())
-
-
 def by_run(records: Sequence[Record]) -> dict[str, dict[int, Record]]:
     """Records by the hash of their recipe, then by seed."""
     found: dict[str, dict[int, Record]] = {}
@@ -210,77 +216,17 @@ def by_run(records: Sequence[Record]) -> dict[str, dict[int, Record]]:
     return found
 
 
+def runs_of(task: TrainingTask | None, records: Sequence[Record]) -> dict[int, Record]:
+    """The records of a training by seed; none where it was not run."""
+    return by_run(records).get(recipe_hash(task.to_dict()), {}) if task is not None else {}
+
+
 def values_of(
     task: TrainingTask | None, records: Sequence[Record], metric: str
 ) -> dict[int, float]:
-    """A metric of a training by seed, accuracies in percent; none where it was not run."""
-    if task is None:
-        return {}
+    """A metric of a training by seed, accuracies in percent."""
     unit = 1 if metric in ("information", "gradient_norm") else 100
-    runs = by_run(records).get(recipe_hash(task.to_dict()), {})
-    return {seed: unit * record.metrics[metric] for seed, record in runs.items()}
-
-
-def filled(
-    cells: Sequence[Cell], records: Sequence[Record], quantity: str, axis: str
-) -> list[Comparison]:
-    """One quantity in the cells that were run, and what the paper has in the others."""
-    metric = metric_of(cells) if quantity == "accuracy" else quantity
-    accuracy = metric in ("probe", "linear")
-    kinds = {key: next(iter(runs.values())).curves for key, runs in by_run(records).items()}
-    table = []
-    for cell in cells:
-        values = values_of(cell.task, records, metric)
-        published = cell.published if accuracy else None
-        if not values and published is None:
-            continue
-        at = cell.at if values else cell.printed or cell.at
-        row, column = split(at, axis, metric)
-        table.append(
-            Comparison(
-                row=row,
-                column=column,
-                values=tuple(values.values()),
-                seeds=tuple(values),
-                published=published,
-                comparable=metric == "linear",
-                printed=split(cell.printed, axis, metric) if cell.printed else None,
-                kind=str(kinds[recipe_hash(cell.task.to_dict())]["information_kind"])
-                if cell.task is not None and metric == "information"
-                else "",
-            )
-        )
-    return table
-
-
-def split(at: Coordinates, axis: str, metric: str) -> tuple[Coordinates, Place]:
-    """Row and column of a cell; without an axis there is one column, of the metric."""
-    if not axis:
-        return at, TITLES[metric]
-    return at.without(axis), at.only(axis)
-
-
-def differences(
-    cells: Sequence[Cell],
-    records: Sequence[Record],
-    baseline: Baseline,
-    axis: str,
-) -> list[Comparison]:
-    """Each cell less the one that `baseline` names for it, for the seeds that both have."""
-    metric = metric_of(cells)
-    tasks = {cell.at: cell.task for cell in cells}
-    table = []
-    for cell in cells:
-        base = tasks.get(baseline(cell.at, tasks))
-        values = less(cell.task, base, records, metric) if cell.task != base else {}
-        if values:
-            row, column = split(cell.at, axis, metric)
-            table.append(
-                Comparison(
-                    row=row, column=column, values=tuple(values.values()), seeds=tuple(values)
-                )
-            )
-    return table
+    return {seed: unit * run.metrics[metric] for seed, run in runs_of(task, records).items()}
 
 
 def less(
@@ -291,19 +237,62 @@ def less(
     return {seed: value - theirs[seed] for seed, value in ours.items() if seed in theirs}
 
 
+def split(at: Coordinates, axis: str, metric: str) -> tuple[Coordinates, Place]:
+    """Row and column of a cell; without an axis there is one column, of the metric."""
+    return (at.without(axis), at.only(axis)) if axis else (at, TITLES[metric])
+
+
+def filled(
+    cells: Sequence[Cell], records: Sequence[Record], quantity: str, axis: str
+) -> list[Comparison]:
+    """One quantity in the cells that were run, and what the paper has in the others."""
+    metric = metric_of(cells) if quantity == "accuracy" else quantity
+    table = []
+    for cell in cells:
+        values = values_of(cell.task, records, metric)
+        published = cell.published if metric in ("probe", "linear") else None
+        if not values and published is None:
+            continue
+        runs = runs_of(cell.task, records) if metric == "information" else {}
+        table.append(
+            Comparison.of(
+                *split(cell.at if values else cell.printed or cell.at, axis, metric),
+                values,
+                published=published,
+                comparable=metric == "linear",
+                printed=split(cell.printed, axis, metric) if cell.printed else None,
+                kind=next((str(run.curves["information_kind"]) for run in runs.values()), ""),
+            )
+        )
+    return table
+
+
+def differences(
+    cells: Sequence[Cell], records: Sequence[Record], baseline: Baseline, axis: str
+) -> list[Comparison]:
+    """Each cell less the one that `baseline` names for it, for the seeds that both have."""
+    metric = metric_of(cells)
+    tasks = {cell.at: cell.task for cell in cells}
+    return [
+        Comparison.of(*split(cell.at, axis, metric), values)
+        for cell in cells
+        if (base := tasks.get(baseline(cell.at, tasks))) != cell.task
+        and (values := less(cell.task, base, records, metric))
+    ]
+
+
 def named_cell(named: Named, records: Sequence[Record]) -> Comparison:
     """What the text names, beside ours where it was run."""
     metric = named.task.metric if named.task is not None else "linear"
     values = (
-        values_of(named.task, records, metric)
-        if named.less is None
-        else less(named.task, named.less, records, metric)
+        less(named.task, named.less, records, metric)
+        if named.less
+        else values_of(named.task, records, metric)
     )
-    return Comparison(
-        row=named.row,
-        column="named in the text",
-        values=tuple(values.values()),
-        seeds=tuple(values),
+    return Comparison.of(
+        named.row,
+        "named in the text",
+        values,
         published=named.published,
         comparable=metric == "linear",
     )

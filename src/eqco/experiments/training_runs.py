@@ -79,11 +79,11 @@ def train_once(task: TrainingTask, seed: int, context: RunContext) -> TrainedRun
 def open_data(data: str, context: RunContext) -> Source:
     """A data set from the folder the context names, or by its own name; opened once per process."""
     if data in context.folders:
-        source = opened(str(context.folders[data]))
+        source = open_once(str(context.folders[data]))
         check_size(data, source, context.folders[data])
         return source
     try:
-        return opened(data)
+        return open_once(data)
     except InputError as error:
         raise MissingDataError(
             f"{error} Give its folder with --{data} FOLDER. Profile smoke, and embedded where an "
@@ -105,8 +105,8 @@ def check_size(data: str, source: Source, folder: Path) -> None:
 
 
 @lru_cache(maxsize=1)
-def opened(data: str) -> Source:
-    """The source, kept until another is asked for."""
+def open_once(data: str) -> Source:
+    """The source, kept until another is needed."""
     return open_source(data)
 
 
