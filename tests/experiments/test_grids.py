@@ -16,7 +16,7 @@ from eqco.experiments.coordinates import Coordinates
 from eqco.experiments.experiment import RunContext, missing_runs, plain, recorded, reproduce
 from eqco.experiments.fig2 import kept_moments
 from eqco.experiments.fig4 import cells as fig4_cells
-from eqco.experiments.grid import differences, filled, under_infonce
+from eqco.experiments.grid import differences, quantity_table, under_infonce
 from eqco.experiments.tasks import moco, simo
 from eqco.recipes.profiles import DESK, PAPER, SCALES, SMOKE
 from eqco.runtime.errors import InputError
@@ -142,7 +142,7 @@ def test_a_cell_holds_the_seeds_of_its_run_and_foreign_records_are_left_out():
     few, most = cells[0].task, cells[1].task
     records = [record(most, 1, 0.3), record(few, 0, 0.2), record(most, 0, 0.4)]
     records.append(record(replace(most, data="elsewhere"), 0, 0.9))
-    found = [c for c in filled(cells, records, "probe", "num_negatives") if c.values]
+    found = [c for c in quantity_table(cells, records, "probe", "num_negatives") if c.values]
     plain, eqco = Coordinates(loss="infonce"), Coordinates(loss="eqco", alpha=32.0)
     assert [(cell.row, cell.column.num_negatives, cell.values) for cell in found] == [
         (plain, 4, (20.0,)),
@@ -163,11 +163,11 @@ def test_what_eqco_gains_is_taken_seed_by_seed():
 def test_the_papers_numbers_are_compared_in_the_papers_setting_alone():
     cells = fig4_cells(DESK, [4, 16], 4096)
     found = [record(cell.task, 0, 0.4, "desk") for cell in cells[:3]]
-    table = filled(cells, found, "probe", "num_negatives")
+    table = quantity_table(cells, found, "probe", "num_negatives")
     assert all(cell.difference is None for cell in table)
     cells = fig4_cells(PAPER, [16], 65536)
     found = [replace(record(cell.task, 0, 0.4), metrics={"linear": 0.68}) for cell in cells]
-    table = filled(cells, found, "linear", "num_negatives")
+    table = quantity_table(cells, found, "linear", "num_negatives")
     at = Coordinates(loss="eqco", alpha=256.0), Coordinates(num_negatives=16)
     (cell,) = [each for each in table if (each.row, each.column) == at]
     assert cell.difference == pytest.approx(68.0 - 68.1)

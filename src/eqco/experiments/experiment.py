@@ -132,7 +132,7 @@ class Experiment(Generic[Task]):
         number: of the figure or table.
         title: one line for `eqco reproduce --list`.
         profiles: profile -> the tasks of its runs. Each is run once per seed.
-        seeds: profile -> the seeds run unless others are asked for.
+        seeds: profile -> the seeds run unless others are given.
         size: how many units of progress one run reports.
         run: does one run: task, seed, and where it happens.
         compare: the table, from records of one profile; from none: what the paper publishes.

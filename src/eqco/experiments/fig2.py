@@ -36,7 +36,7 @@ QUANTITIES = ("mean", "deviation")
 
 
 def measure_gradients(task: GradientTask, seed: int, context: RunContext) -> RunResult:
-    """Train the baseline, or find it trained, and look at its kept moments."""
+    """Train the baseline, or find it trained, and measure at its kept moments."""
     run = train_once(task.training, seed, context)
     metrics: dict[str, float] = {}
     for checkpoint in kept_moments(run):
@@ -90,7 +90,7 @@ def norms_at(
                 )
                 norms = (diagnostics.gradient_norm_mean, diagnostics.gradient_norm_std)
                 seen.setdefault((loss, count), []).append(norms)
-    return {key: pooled(several) for key, several in seen.items()}
+    return {key: pool(several) for key, several in seen.items()}
 
 
 def with_negatives(contrast: Contrast, count: int, seed: int, step: int) -> Contrast:
@@ -106,10 +106,10 @@ def with_negatives(contrast: Contrast, count: int, seed: int, step: int) -> Cont
     return Contrast(contrast.queries, contrast.positives, negatives)
 
 
-def pooled(several: Sequence[Norms]) -> Norms:
+def pool(several: Sequence[Norms]) -> Norms:
     """Mean and deviation over the queries of batches of one size.
 
-    >>> pooled([(1.0, 0.0), (3.0, 0.0)])
+    >>> pool([(1.0, 0.0), (3.0, 0.0)])
     (2.0, 1.0)
     """
     mean = fmean(mean for mean, _ in several)
@@ -140,7 +140,7 @@ def table(records: Sequence[Record], quantity: str) -> list[Comparison]:
 
 
 def tasks(scale: Scale, counts: tuple[int, ...], batches: int) -> list[GradientTask]:
-    """One plain training, and what to look at in it."""
+    """One plain training, and what to measure in it."""
     return [
         GradientTask(
             training=moco("mocov2", scale, count=scale.memory, alpha=None),

@@ -18,10 +18,10 @@ __all__ = [
     "Cell",
     "Named",
     "differences",
-    "filled",
     "grid_experiment",
     "loss_of",
     "pretrain_and_evaluate",
+    "quantity_table",
 ]
 
 POINTS = 100  # of each curve in a record
@@ -82,7 +82,7 @@ def pretrain_and_evaluate(task: TrainingTask, seed: int, context: RunContext) ->
     run = train_once(task, seed, context)
     lines = run.directory.read_metrics()
     curves = {
-        name: thinned([(line["step"], line[name]) for line in lines if name in line])
+        name: thin([(line["step"], line[name]) for line in lines if name in line])
         for name in CURVES
     }
     last: Mapping[str, Any] = next((e for e in reversed(lines) if "information" in e), {})
@@ -93,7 +93,7 @@ def pretrain_and_evaluate(task: TrainingTask, seed: int, context: RunContext) ->
             "gradient_norm": last_tenth(curves["gradient_norm_mean"]),
         },
         curves={
-            **{name: rounded(points) for name, points in curves.items()},
+            **{name: round_values(points) for name, points in curves.items()},
             "information_kind": last.get("information_kind"),
             "num_negatives": last.get("num_negatives"),
             "trained_by": run.code,
@@ -102,10 +102,10 @@ def pretrain_and_evaluate(task: TrainingTask, seed: int, context: RunContext) ->
     )
 
 
-def thinned(points: Sequence[tuple[int, float]], most: int = POINTS) -> list[tuple[int, float]]:
+def thin(points: Sequence[tuple[int, float]], most: int = POINTS) -> list[tuple[int, float]]:
     """At most so many points, each the mean of a stretch and placed at its end.
 
-    >>> thinned([(1, 1.0), (2, 3.0), (3, 5.0), (4, 7.0)], most=2)
+    >>> thin([(1, 1.0), (2, 3.0), (3, 5.0), (4, 7.0)], most=2)
     [(2, 2.0), (4, 6.0)]
     """
     size = -(-len(points) // most) or 1
@@ -113,10 +113,10 @@ def thinned(points: Sequence[tuple[int, float]], most: int = POINTS) -> list[tup
     return [(part[-1][0], fmean(value for _, value in part)) for part in stretches]
 
 
-def rounded(points: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
+def round_values(points: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
     """Five digits of each value: more than any plot shows.
 
-    >>> rounded([(1, 0.123456789)])
+    >>> round_values([(1, 0.123456789)])
     [(1, 0.12346)]
     """
     return [(step, float(f"{value:.5g}")) for step, value in points]
@@ -156,7 +156,7 @@ def grid_experiment(
     """
 
     def compare(records: Sequence[Record]) -> list[Comparison]:
-        return filled(cells[profile_of(records)], records, main, axis)
+        return quantity_table(cells[profile_of(records)], records, main, axis)
 
     def conclude(records: Sequence[Record]) -> dict[str, list[Comparison]]:
         here = cells[profile_of(records)]
@@ -171,7 +171,7 @@ def grid_experiment(
     def further(records: Sequence[Record]) -> dict[str, list[Comparison]]:
         here = cells[profile_of(records)]
         metrics = [metric_of(here) if each == "accuracy" else each for each in quantities]
-        tables = {TITLES[metric]: filled(here, records, metric, axis) for metric in metrics}
+        tables = {TITLES[metric]: quantity_table(here, records, metric, axis) for metric in metrics}
         tables["What training must beat"] = references(records)
         return {heading: table for heading, table in tables.items() if table}
 
@@ -242,7 +242,7 @@ def split(at: Coordinates, axis: str, metric: str) -> tuple[Coordinates, Place]:
     return (at.without(axis), at.only(axis)) if axis else (at, TITLES[metric])
 
 
-def filled(
+def quantity_table(
     cells: Sequence[Cell], records: Sequence[Record], quantity: str, axis: str
 ) -> list[Comparison]:
     """One quantity in the cells that were run, and what the paper has in the others."""

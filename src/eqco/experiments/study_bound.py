@@ -1,6 +1,6 @@
 """A study of ours: where f̂ begins to exceed the truth, and by how much.
 
-K, the negatives each query meets, goes from 2 to 512 and α from K to 65536, on correlated Gaussians
+K, the negatives per query, goes from 2 to 512 and α from K to 65536, on correlated Gaussians
 whose log-ratio is known (Eq. 3, 4). At α = K the value is a guaranteed bound, and the true
 log-ratio is the best critic. Beyond, it is an estimate, and a multiple of the true log-ratio has a
 lower loss: both are shown, beside log((1+α)/(1+K)), which no critic's excess passes.

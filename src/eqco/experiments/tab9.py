@@ -36,10 +36,10 @@ from eqco.experiments.experiment import (
 from eqco.experiments.published import PUBLISHED
 from eqco.experiments.tasks import moco, simo
 from eqco.experiments.training_runs import (
-    adding_up,
-    advancing,
-    open_data,
-    spent,
+    add_cost,
+    cost_so_far,
+    progress_callback,
+    refuse_stopped,
     train_or_resume,
 )
 from eqco.recipes import RECIPES, profiles, recipe_from_dict, recipe_to_dict
@@ -59,7 +59,7 @@ CLASS_AP50 = "AP50, "  # before the class, in the name of a metric
 def run(recipe: Recipe, seed: int, context: RunContext) -> RunResult:
     """Fine-tune and test one detector, resuming where an earlier call was stopped."""
     files = RunDirectory(context.work / f"tab9-{recipe_hash(recipe)}-{seed}")
-    earlier = spent(files)
+    earlier = cost_so_far(files)
     if files.result.exists():
         context.advance(units(recipe))
     else:
@@ -80,11 +80,11 @@ def run(recipe: Recipe, seed: int, context: RunContext) -> RunResult:
 def fine_tune(recipe: Recipe, seed: int, run: RunDirectory, context: RunContext) -> None:
     """Train and test the detector of one run, from the beginning or from its last checkpoint."""
     require_pycocotools()  # before hours of pre-training
-    show = advancing(context)
+    show = progress_callback(context)
     folder = data_folder(recipe["data"], context)
     weights, backbone = initial_weights(recipe, context), recipe["backbone"]
     settings = detection_from_dict({**recipe["detection"], "seed": seed})
-    with adding_up(run):
+    with add_cost(run):
         if context.launch is not None:
             detector = {"detection": detection_to_dict(settings), "weights": weights}
             context.launch({**detector, "backbone": backbone}, str(folder), run.path)
@@ -102,8 +102,7 @@ def fine_tune(recipe: Recipe, seed: int, run: RunDirectory, context: RunContext)
                 device=context.device,
                 show=show,
             )
-    if outcome.stopped_by is not None:
-        raise InputError(f"stopped by {outcome.stopped_by}; run the same command to go on.")
+    refuse_stopped(outcome.stopped_by)
 
 
 def data_folder(name: str, context: RunContext) -> Path:
@@ -133,17 +132,10 @@ def pretrain(pretraining: Mapping[str, Any], context: RunContext) -> Path:
             f"another --work."
         )
     if not run.result.exists():
-        data, recipe = pretraining["data"], pretraining["recipe"]
-        source = open_data(data, context)  # refused here if it is missing, also with processes
         # its steps are no part of the fine-tuning's progress
         silent = replace(context, advance=lambda count: None)
-        if context.launch is not None:
-            with adding_up(run):
-                context.launch(
-                    pretraining["recipe"], str(context.folders.get(data, data)), run.path
-                )
-        else:
-            train_or_resume(recipe_from_dict(recipe), source, run, silent)
+        recipe = recipe_from_dict(pretraining["recipe"])
+        train_or_resume(recipe, pretraining["data"], run, silent)
     return run.path
 
 

@@ -31,6 +31,7 @@ RIVALS = {
 AUGMENTERS = ("torchvision", "torchvision v2", "kornia", "ours")
 
 Metrics = Callable[[str], float]  # the metrics of one row, by name
+Column = Callable[[Metrics], str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,13 +45,22 @@ class Table:
 
 @dataclass(frozen=True, kw_only=True)
 class Benchmark:
-    """How the record of one benchmark is shown."""
+    """How the record of one benchmark is shown; `template` of its note has the recipe's names."""
 
     title: str
     shows: str
     tables: Callable[[Record], list[Table]]
     charts: Callable[[Record], list[Chart]] = lambda record: []
-    note: Callable[[Record], str] = lambda record: ""
+    template: str = ""
+
+    def note(self, record: Record) -> str:
+        """How it was measured, and beside what."""
+        names = {
+            **record.recipe,
+            "noise": rounds_note(record) if "{noise}" in self.template else "",
+        }
+        names["peers"] = ", ".join(f"{n} {v}" for n, v in record.recipe.get("peers", {}).items())
+        return self.template.format(**names)
 
 
 def newest_benchmark(results: Path, name: str) -> Record | None:
@@ -62,7 +72,7 @@ def newest_benchmark(results: Path, name: str) -> Record | None:
 def table_of(
     corner: str,
     rows: Mapping[str, Metrics],
-    columns: Mapping[str, Callable[[Metrics], str]],
+    columns: Mapping[str, Column],
     title: str = "",
 ) -> Table:
     """A line for each row, with what each column says of its metrics."""
@@ -77,14 +87,14 @@ def metrics_of(record: Record, prefix: str, missing: float | None = None) -> Met
     return lambda name: record.metrics.get(prefix + name, missing)
 
 
-def number(name: str, form: str = "{:.0f}", unit: float = 1.0) -> Callable[[Metrics], str]:
+def number(name: str, form: str = "{:.0f}", unit: float = 1.0) -> Column:
     """A column that is one metric, in its unit."""
     return lambda of: form.format(unit * of(name))
 
 
-def peers(record: Record) -> str:
-    """The libraries measured beside ours."""
-    return ", ".join(f"{name} {version}" for name, version in record.recipe["peers"].items())
+def ratio(base: str, name: str, of: Metrics) -> str:
+    """A column that is one metric over another."""
+    return f"{of(name) / of(base):.2f}"
 
 
 def rivals(record: Record, case: str) -> list[str]:
@@ -140,27 +150,6 @@ def loss_charts(record: Record) -> list[Chart]:
     return charts
 
 
-def loss_note(record: Record) -> str:
-    """Peers, and how the best round was chosen."""
-    rounds, decisive = record.recipe["rounds"], record.recipe["rounds_at_65536"]
-    return (
-        f"{peers(record)}. Best of {rounds} round(s), of {decisive} at K = 65536; "
-        f"single rounds differ by 15 % and more. –: failed or over 10 GiB."
-    )
-
-
-def step_tables(record: Record) -> list[Table]:
-    """Time and memory of a step against K."""
-    base = record.metrics["K=256/seconds"]
-    rows = {str(count): metrics_of(record, f"K={count}/") for count in record.recipe["counts"]}
-    columns = {
-        "ms per step": number("seconds", unit=1e3),
-        "over K = 256": lambda of: f"{of('seconds') / base:.3f}",
-        "extra memory, MB": number("bytes", unit=1e-6),
-    }
-    return [table_of("K", rows, columns)]
-
-
 def augment_tables(record: Record) -> list[Table]:
     """Microseconds per view of the whole pipeline and of what follows the crop."""
     rows = {
@@ -184,64 +173,17 @@ def augment_charts(record: Record) -> list[Chart]:
     return charts
 
 
-def loading_tables(record: Record) -> list[Table]:
-    """The share of a training step that goes to data and augmentation."""
-    cases = distinct(key.rsplit("/", 1)[0] for key in record.metrics)
-    rows = {case.replace("/", ", "): metrics_of(record, f"{case}/") for case in cases}
-    columns = {
-        "data, ms": number("data"),
-        "rest, ms": number("rest"),
-        "share of data": number("share", "{:.1f} %", unit=100),
-    }
-    return [table_of("SiMo step, N = 256, 32 px", rows, columns)]
-
-
 def lab_tables(record: Record) -> list[Table]:
     """Table 5 in groups beside one critic at a time."""
     counts = sorted({key.split("/")[0] for key in record.metrics}, key=lambda key: int(key[2:]))
     rows = {count: metrics_of(record, f"{count}/") for count in counts}
     rows["whole table"] = lambda way: sum(record.metrics[f"{count}/{way}"] for count in counts)
-    columns = {
+    columns: dict[str, Column] = {
         "one at a time": number("loop", "{:.1f}"),
         "in groups": number("grouped", "{:.1f}"),
-        "faster by": lambda of: f"{of('loop') / of('grouped'):.2f}",
+        "faster by": partial(ratio, "grouped", "loop"),
     }
     return [table_of("one seed, full length, s", rows, columns)]
-
-
-def scaling_tables(record: Record) -> list[Table]:
-    """Images per second of one process and of two."""
-    first, second = ways = record.recipe["ways"]
-    rows = {each: metrics_of(record, f"{each}/") for each in record.recipe["settings"]}
-    columns = {way: number(way) for way in ways}
-    columns["second over first"] = lambda of: f"{of(second) / of(first):.2f}"
-    return [table_of("images/s", rows, columns)]
-
-
-def evaluation_tables(record: Record) -> list[Table]:
-    """Time, memory and accuracy of kNN and probe beside scikit-learn's."""
-    sides = [name.removesuffix(" seconds") for name in record.metrics if name.endswith("seconds")]
-    columns = {
-        "s": number("seconds", "{:.2f}"),
-        "extra memory, MB": number("extra_bytes", unit=1e-6),
-        "% right": number("accuracy", "{:.2f}", unit=100),
-    }
-    return [table_of("", {side: metrics_of(record, f"{side} ") for side in sides}, columns)]
-
-
-def evaluation_note(record: Record) -> str:
-    """What the features are, how each side ran, and how often."""
-    recipe = record.recipe
-    return (
-        f"Features: {recipe['features']}; best of {recipe['rounds']} round(s); "
-        f"{recipe['seconds']}, {recipe['threads']} thread."
-    )
-
-
-def fault_tables(record: Record) -> list[Table]:
-    """What was survived, and how often."""
-    lines = [[what, f"{count:,.0f}"] for what, count in sorted(record.metrics.items())]
-    return [Table(header=["", "count"], lines=lines)]
 
 
 def plain_tables(record: Record) -> list[Table]:
@@ -376,14 +318,6 @@ def train_charts(record: Record) -> list[Chart]:
     return charts
 
 
-def train_note(record: Record) -> str:
-    """Peers, threads and rounds."""
-    return (
-        f"{peers(record)}; {record.recipe['threads']} threads. {rounds_note(record)} "
-        f"Peers of MoCo's kind are compared with our MoCo v2, of SimCLR's with our SimCLR."
-    )
-
-
 def rounds_note(record: Record) -> str:
     """What the rounds of a record allow to say."""
     rounds = record.recipe["rounds"]
@@ -401,12 +335,30 @@ BENCHMARKS: dict[str, Benchmark] = {
         shows="N = 256 queries, D = 128, float32. Floor is the matrix products alone.",
         tables=loss_tables,
         charts=loss_charts,
-        note=loss_note,
+        template=(
+            "{peers}. Best of {rounds} round(s), of {rounds_at_65536} at K = 65536; single rounds "
+            "differ by 15 % and more. –: failed or over 10 GiB."
+        ),
     ),
     "bench-step": Benchmark(
         title="A step of MoCo v2 against K",
         shows="ResNet-18 (ImageNet stem), 64 pixels, N = 256.",
-        tables=step_tables,
+        tables=lambda record: [
+            table_of(
+                "K",
+                {
+                    str(count): metrics_of(record, f"K={count}/")
+                    for count in record.recipe["counts"]
+                },
+                {
+                    "ms per step": number("seconds", unit=1e3),
+                    "over K = 256": number(
+                        "seconds", "{:.3f}", unit=1 / record.metrics["K=256/seconds"]
+                    ),
+                    "extra memory, MB": number("bytes", unit=1e-6),
+                },
+            )
+        ],
     ),
     "bench-train": Benchmark(
         title="Training end to end",
@@ -416,19 +368,35 @@ BENCHMARKS: dict[str, Benchmark] = {
         ),
         tables=train_tables,
         charts=train_charts,
-        note=train_note,
+        template=(
+            "{peers}; {threads} threads. {noise} Peers of MoCo's kind are compared with our MoCo "
+            "v2, of SimCLR's with our SimCLR."
+        ),
     ),
     "bench-augment": Benchmark(
         title="Augmentation",
         shows="MoCo v2's pipeline with hue and blur.",
         tables=augment_tables,
         charts=augment_charts,
-        note=lambda record: f"{peers(record)}; {record.recipe['threads']} thread.",
+        template="{peers}; {threads} thread.",
     ),
     "bench-loading": Benchmark(
         title="Loading",
         shows="The share of a training step that goes to data and augmentation.",
-        tables=loading_tables,
+        tables=lambda record: [
+            table_of(
+                "SiMo step, N = 256, 32 px",
+                {
+                    case.replace("/", ", "): metrics_of(record, f"{case}/")
+                    for case in distinct(key.rsplit("/", 1)[0] for key in record.metrics)
+                },
+                {
+                    "data, ms": number("data"),
+                    "rest, ms": number("rest"),
+                    "share of data": number("share", "{:.1f} %", unit=100),
+                },
+            )
+        ],
     ),
     "bench-lab": Benchmark(
         title="The lab",
@@ -438,17 +406,43 @@ BENCHMARKS: dict[str, Benchmark] = {
     "bench-scaling": Benchmark(
         title="Several processes",
         shows="Whole SiMo steps at N = 256 on two cores.",
-        tables=scaling_tables,
+        tables=lambda record: [
+            table_of(
+                "images/s",
+                {each: metrics_of(record, f"{each}/") for each in record.recipe["settings"]},
+                {way: number(way) for way in record.recipe["ways"]}
+                | {"second over first": partial(ratio, *record.recipe["ways"])},
+            )
+        ],
     ),
     "bench-evaluation": Benchmark(
         title="Evaluation",
         shows="10,000 CIFAR-10 test features against 50,000, 256 numbers each.",
-        tables=evaluation_tables,
-        note=evaluation_note,
+        tables=lambda record: [
+            table_of(
+                "",
+                {
+                    name.removesuffix(" seconds"): metrics_of(record, name.removesuffix("seconds"))
+                    for name in record.metrics
+                    if name.endswith("seconds")
+                },
+                {
+                    "s": number("seconds", "{:.2f}"),
+                    "extra memory, MB": number("extra_bytes", unit=1e-6),
+                    "% right": number("accuracy", "{:.2f}", unit=100),
+                },
+            )
+        ],
+        template="Features: {features}; best of {rounds} round(s); {seconds}, {threads} thread.",
     ),
     "bench-faults": Benchmark(
         title="Faults and bad input",
         shows="What the tests under tests/faults did to it, and it survived.",
-        tables=fault_tables,
+        tables=lambda record: [
+            Table(
+                header=["", "count"],
+                lines=[[what, f"{count:,.0f}"] for what, count in sorted(record.metrics.items())],
+            )
+        ],
     ),
 }

@@ -57,9 +57,9 @@ EXHIBITS: dict[str, Exhibit] = dict(
         ),
         exhibit(
             "fig2",
-            "One MoCo v2 is trained without EqCo and looked at after each quarter: queries meet "
-            "K of the keys in its memory, and both losses are asked for their gradient. Under "
-            "InfoNCE its norm should depend on K, under EqCo hardly.",
+            "One MoCo v2 is trained without EqCo. After each quarter queries are scored against K "
+            "of the keys in its memory, and both losses give their gradient. Under InfoNCE its "
+            "norm should depend on K, under EqCo hardly.",
             charts.gradient_charts,
             findings.gradient_factor,
         ),

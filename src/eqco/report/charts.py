@@ -248,9 +248,9 @@ def bars_of_cells(cells: Sequence[Comparison], quantity: Quantity) -> list[Chart
         ]
         several = len(printed) > 1  # a number alone is in the table
         if run:
-            charts.append(cell_bars(titled(title, "ours" * several), quantity.ours, run))
+            charts.append(cell_bars(side_title(title, "ours" * several), quantity.ours, run))
         if several:
-            charts.append(cell_bars(titled(title, "paper"), quantity.paper, printed))
+            charts.append(cell_bars(side_title(title, "paper"), quantity.paper, printed))
     return charts
 
 
@@ -268,7 +268,7 @@ def bar_chart(title: str, label: str, name: str, values: Mapping[str, float]) ->
     return Chart(title=title, y_label=label, series=series, categories=list(values), from_zero=True)
 
 
-def titled(title: str, whose: str) -> str:
+def side_title(title: str, whose: str) -> str:
     """A title that says whose numbers a chart has: `MoCo: paper`."""
     return ": ".join(filter(None, (title, whose)))
 
@@ -288,7 +288,7 @@ def sides_of(chart: Chart, quantity: Quantity) -> list[Chart]:
     ):
         used = {x for each in series for x, _ in each.points}
         ticks = [tick for tick in chart.ticks if tick in used]
-        title = titled(chart.title, whose)
+        title = side_title(chart.title, whose)
         side = replace(chart, title=title, y_label=label, series=series, ticks=ticks)
         charts += [side] if series else []
     return charts

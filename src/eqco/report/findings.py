@@ -33,7 +33,7 @@ def run_cells(experiment: Experiment[Any], records: Sequence[Record]) -> list[Co
     return [cell for cell in experiment.compare(records) if cell.values]
 
 
-def grouped(cells: Iterable[Comparison], name: str) -> dict[Any, list[Comparison]]:
+def group(cells: Iterable[Comparison], name: str) -> dict[Any, list[Comparison]]:
     """Cells by their "row" or "column"."""
     found: dict[Any, list[Comparison]] = {}
     for cell in cells:
@@ -72,7 +72,7 @@ def extremes_by_column(experiment: Experiment[Any], records: Sequence[Record]) -
     """The highest and the lowest accuracy of each column."""
     cells = run_cells(experiment, records)
     parts = []
-    for column, here in grouped(cells, "column").items():
+    for column, here in group(cells, "column").items():
         high, low = highest_and_lowest(here)
         if low is not high:
             parts.append(
@@ -97,7 +97,7 @@ def accuracy_change(
         few, many = (edge(places[cell.column] for cell in here) for edge in (min, max))
         ends = {
             row: [by_place[few], by_place[many]]
-            for row, row_cells in grouped(here, "row").items()
+            for row, row_cells in group(here, "row").items()
             if {few, many} <= set(by_place := {places[c.column]: c for c in row_cells})
         }
         both = [cell for pair in ends.values() for cell in pair]
@@ -121,7 +121,7 @@ def length_change(experiment: Experiment[Any], records: Sequence[Record]) -> str
     """What few negatives cost after each length."""
     gap = next(iter(experiment.conclude(records).values()), [])
     parts = []
-    for row, here in grouped(gap, "row").items():
+    for row, here in group(gap, "row").items():
         changes = [f"{signed(cell.mean)} after {words(cell.column)}" for cell in here]
         parts.append(f"{', '.join(changes)} with {words(row.without('num_negatives'))}")
     sentence = (
@@ -134,7 +134,7 @@ def swing(cells: Sequence[Comparison]) -> str:
     """How far f̂ moves over the columns under each loss: a seed's largest less its smallest."""
     axis, places = axis_of(distinct(cell.column for cell in cells))
     moves: dict[Coordinates, list[float]] = {}
-    for row, here in grouped(cells, "row").items():
+    for row, here in group(cells, "row").items():
         seeds = seed_by_seed(here).values()
         if seeds and len(here) == len(places):
             move = fmean(max(values) - min(values) for values in seeds)
@@ -164,7 +164,7 @@ def estimate_swing(experiment: Experiment[Any], records: Sequence[Record]) -> st
 
 def gradient_factor(experiment: Experiment[Any], records: Sequence[Record]) -> str:
     """Figure 2: how much the gradient norm depends on K at the end of training."""
-    rows = grouped(run_cells(experiment, records), "row")
+    rows = group(run_cells(experiment, records), "row")
     last = max(row.after_epochs for row in rows)
     factors = []
     for row, here in rows.items():
@@ -178,7 +178,7 @@ def gradient_factor(experiment: Experiment[Any], records: Sequence[Record]) -> s
 def smallest_batch(experiment: Experiment[Any], records: Sequence[Record]) -> str:
     """What is best and worst for the smallest batch, over the seeds that all its cells have."""
     cells = run_cells(experiment, records)
-    columns = grouped(cells, "column")
+    columns = group(cells, "column")
     few, many = (edge(columns, key=lambda column: column.num_queries) for edge in (min, max))
     base = Coordinates(source="batch", loss="infonce")
     plain = [cell for cell in (*columns[few], *columns[many]) if cell.row == base]
