@@ -81,7 +81,7 @@ def test_a_stopped_reproduction_goes_on_and_ends_where_it_would_have(tmp_path, t
         signal.raise_signal(signal.SIGTERM)
 
     stopping = RunContext(work=tmp_path / "runs b", advance=stop)
-    with pytest.raises(InputError, match="stopped by SIGTERM; run the same command to go on"):
+    with pytest.raises(InputError, match="stopped by SIGTERM; run the same command to resume"):
         reproduce(experiment, "smoke", [0], tmp_path / "b", stopping)
     assert len(missing_runs(experiment, "smoke", [0], tmp_path / "b")) == 1
     resumed = reproduce(
@@ -177,7 +177,7 @@ def test_a_data_set_that_is_not_there_is_answered_with_what_to_do(tmp_path, monk
     def missing(name):
         raise InputError(f"{name} could not be opened.")
 
-    monkeypatch.setattr(training_runs, "opened", missing)
+    monkeypatch.setattr(training_runs, "open_once", missing)
     with pytest.raises(InputError, match=r"Give its folder with --cifar10 FOLDER"):
         training_runs.open_data("cifar10", RunContext(work=tmp_path))
 
@@ -198,12 +198,12 @@ def test_an_accuracy_by_other_settings_is_measured_anew():
     assert protocol_name(protocol) != protocol_name(replace(protocol, epochs=90))
 
 
-def test_a_run_tells_its_neighbours_by_the_number_that_was_asked_for(tmp_path):
+def test_knn_accuracy_of_another_number_of_neighbours_is_refused(tmp_path):
     run = RunDirectory(tmp_path)
     write_json(run.result, {"probe": {"knn20_test": 0.5}})
     found = training_runs.TrainedRun(directory=run, training=None, source=None, earlier=(0, 0))
     assert found.knn(20) == 0.5
-    with pytest.raises(InputError, match="holds knn20_test, and the experiment asks for 200"):
+    with pytest.raises(InputError, match="holds knn20_test, and the experiment needs 200"):
         found.knn(200)
 
 

@@ -8,6 +8,7 @@ from eqco.experiments.coordinates import Coordinates
 from eqco.experiments.experiment import RunContext, reproduce
 from eqco.experiments.published import PUBLISHED
 from eqco.experiments.tab9 import TAB9, gain, pretrain
+from eqco.methods import SiMoSettings
 from eqco.recipes import recipe_from_dict
 from eqco.report.catalog import EXHIBITS, PLOTS
 from eqco.runtime.errors import InputError
@@ -78,7 +79,8 @@ def test_the_desk_compares_the_same_fine_tuning_from_two_weights():
     random, simo = TAB9.profiles["desk"]
     assert random["detection"] == simo["detection"]
     training = recipe_from_dict(simo["pretraining"]["recipe"])
-    assert (training.method, training.training.seed) == ("simo", 0)
+    assert isinstance(training.method, SiMoSettings)
+    assert training.training.seed == 0
     assert training.encoder.backbone == random["backbone"]
     assert replace(training.encoder, stem="imagenet") == training.encoder
 

@@ -11,7 +11,7 @@ from eqco.experiments.coordinates import Coordinates, Difference, Loss
 from eqco.experiments.grid import GAINED, Cell, Named, grid_experiment, loss_of
 from eqco.experiments.published import PUBLISHED
 from eqco.experiments.tasks import TrainingTask, moco, simclr
-from eqco.recipes.profiles import DESK, EMBEDDED, PAPER, SCALES, SMOKE, Scale
+from eqco.recipes.profiles import DESK, EMBEDDED, PAPER, SMOKE, Scale
 
 __all__ = ["FIG3"]
 
@@ -97,5 +97,5 @@ FIG3 = grid_experiment(
     },
     quantities=("knn", "information"),
     baselines=GAINED,
-    named={profile: named(scale) for profile, scale in SCALES.items()},
+    named=named,
 )

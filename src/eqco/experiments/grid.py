@@ -10,6 +10,7 @@ from eqco.experiments.coordinates import Coordinates, Loss, Place
 from eqco.experiments.experiment import Comparison, Experiment, RunContext, RunResult
 from eqco.experiments.tasks import TrainingTask
 from eqco.experiments.training_runs import train_once, training_steps
+from eqco.recipes.profiles import SCALES, Scale
 from eqco.runtime.records import TRAININGS, Record, recipe_hash
 
 __all__ = [
@@ -139,7 +140,7 @@ def grid_experiment(
     main: str = "accuracy",
     quantities: Sequence[str] = ("knn",),
     baselines: Mapping[str, Baseline] | None = None,
-    named: Mapping[str, Mapping[str, Sequence[Named]]] | None = None,
+    named: Callable[[Scale], Mapping[str, Sequence[Named]]] = lambda scale: {},
 ) -> Experiment[TrainingTask]:
     """An experiment that is a table of trainings.
 
@@ -152,7 +153,7 @@ def grid_experiment(
         main: what the first table shows; accuracy: by the profile's protocol.
         quantities: shown in further tables.
         baselines: title -> where the cell stands that another is compared with, seed by seed.
-        named: profile -> tables of what the paper's text says, by title.
+        named: scale -> tables of what the paper's text says, by title.
     """
 
     def compare(records: Sequence[Record]) -> list[Comparison]:
@@ -164,7 +165,7 @@ def grid_experiment(
             heading: differences(here, records, baseline, axis)
             for heading, baseline in (baselines or {}).items()
         }
-        for heading, rows in (named or {}).get(profile_of(records), {}).items():
+        for heading, rows in named(SCALES[profile_of(records)]).items():
             tables[heading] = [named_cell(row, records) for row in rows]
         return {heading: table for heading, table in tables.items() if table}
 

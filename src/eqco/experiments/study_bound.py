@@ -154,15 +154,6 @@ def by_truth(records: Sequence[Record]) -> dict[float, list[Record]]:
     return groups
 
 
-def doubling(first: int, last: int) -> list[int]:
-    """first, 2·first, … up to last.
-
-    >>> doubling(2, 16)
-    [2, 4, 8, 16]
-    """
-    return [first * 2**i for i in range(int(math.log2(last / first)) + 1)]
-
-
 def recipes(queries: int, informations: Sequence[float], largest_k: int) -> list[Recipe]:
     """One run for each true value."""
     return [
@@ -170,8 +161,8 @@ def recipes(queries: int, informations: Sequence[float], largest_k: int) -> list
             "information": information,
             "dim": 20,
             "queries": queries,
-            "negatives": doubling(2, largest_k),
-            "alphas": doubling(2, 65536),
+            "negatives": [2**power for power in range(1, largest_k.bit_length())],
+            "alphas": [2**power for power in range(1, 17)],
             "largest_scale": LARGEST_SCALE,
         }
         for information in informations

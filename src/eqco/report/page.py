@@ -9,7 +9,6 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -160,8 +159,7 @@ def page(results: Path, folder: Path) -> str:
     contents |= {"missing": "Not run yet"} if missing else {}
     contents |= {"benchmarks": "Speed"} if benchmarks else {}
     return TEMPLATES.get_template("page.html").render(
-        style=Markup(palette() + asset("page.css")),
-        script=Markup(asset("charts.js") + asset("explorer.js")),
+        palette=Markup(palette()),
         summary=summary(shown),
         contents=contents,
         sections={key: list(group) for key, group in groupby(shown, key=lambda one: one.name)},
@@ -179,11 +177,6 @@ def page(results: Path, folder: Path) -> str:
         machine=machine,
         unbroken=unbroken,
     )
-
-
-def asset(name: str) -> str:
-    """A part of the page that lies beside this file."""
-    return (files("eqco.report") / "assets" / name).read_text(encoding="utf-8")
 
 
 def link(path: Path, text: str) -> Markup:
