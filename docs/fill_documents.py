@@ -20,8 +20,8 @@ from eqco.experiments.experiment import Comparison, command_for, missing_runs, r
 from eqco.report.benchmarks import BENCHMARKS, newest_benchmark, rounds_note, training_ratios
 from eqco.report.catalog import EXHIBITS, PLOTS
 from eqco.report.page import reading_order
-from eqco.report.provenance import provenance, seeds_of
 from eqco.report.tables import comparison_table, markdown
+from eqco.report.words import provenance, seeds_of
 from eqco.runtime.errors import InputError
 from eqco.runtime.records import Record, require_committed
 

@@ -16,7 +16,7 @@ from eqco.experiments.coordinates import Coordinates
 from eqco.experiments.experiment import RunContext, missing_runs, plain, recorded, reproduce
 from eqco.experiments.fig2 import kept_moments
 from eqco.experiments.fig4 import cells as fig4_cells
-from eqco.experiments.grid import differences, filled, under_infonce
+from eqco.experiments.grid import differences, quantity_table, under_infonce
 from eqco.experiments.tasks import moco, simo
 from eqco.recipes.profiles import DESK, PAPER, SCALES, SMOKE
 from eqco.runtime.errors import InputError
@@ -83,7 +83,7 @@ def test_a_stopped_reproduction_goes_on_and_ends_where_it_would_have(tmp_path, t
         signal.raise_signal(signal.SIGTERM)
 
     stopping = RunContext(work=tmp_path / "runs b", advance=stop)
-    with pytest.raises(InputError, match="stopped by SIGTERM; run the same command to go on"):
+    with pytest.raises(InputError, match="stopped by SIGTERM; run the same command to resume"):
         reproduce(experiment, "smoke", [0], tmp_path / "b", stopping)
     assert len(missing_runs(experiment, "smoke", [0], tmp_path / "b")) == 1
     resumed = reproduce(
@@ -144,7 +144,7 @@ def test_a_cell_holds_the_seeds_of_its_run_and_foreign_records_are_left_out():
     few, most = cells[0].task, cells[1].task
     records = [record(most, 1, 0.3), record(few, 0, 0.2), record(most, 0, 0.4)]
     records.append(record(replace(most, data="elsewhere"), 0, 0.9))
-    found = [c for c in filled(cells, records, "probe", "num_negatives") if c.values]
+    found = [c for c in quantity_table(cells, records, "probe", "num_negatives") if c.values]
     plain, eqco = Coordinates(loss="infonce"), Coordinates(loss="eqco", alpha=32.0)
     assert [(cell.row, cell.column.num_negatives, cell.values) for cell in found] == [
         (plain, 4, (20.0,)),
@@ -165,11 +165,11 @@ def test_what_eqco_gains_is_taken_seed_by_seed():
 def test_the_papers_numbers_are_compared_in_the_papers_setting_alone():
     cells = fig4_cells(DESK, [4, 16], 4096)
     found = [record(cell.task, 0, 0.4, "desk") for cell in cells[:3]]
-    table = filled(cells, found, "probe", "num_negatives")
+    table = quantity_table(cells, found, "probe", "num_negatives")
     assert all(cell.difference is None for cell in table)
     cells = fig4_cells(PAPER, [16], 65536)
     found = [replace(record(cell.task, 0, 0.4), metrics={"linear": 0.68}) for cell in cells]
-    table = filled(cells, found, "linear", "num_negatives")
+    table = quantity_table(cells, found, "linear", "num_negatives")
     at = Coordinates(loss="eqco", alpha=256.0), Coordinates(num_negatives=16)
     (cell,) = [each for each in table if (each.row, each.column) == at]
     assert cell.difference == pytest.approx(68.0 - 68.1)
@@ -179,7 +179,7 @@ def test_a_data_set_that_is_not_there_is_answered_with_what_to_do(tmp_path, monk
     def missing(name):
         raise InputError(f"{name} could not be opened.")
 
-    monkeypatch.setattr(training_runs, "opened", missing)
+    monkeypatch.setattr(training_runs, "open_once", missing)
     with pytest.raises(InputError, match=r"Give its folder with --cifar10 FOLDER"):
         training_runs.open_data("cifar10", RunContext(work=tmp_path))
 
@@ -200,12 +200,12 @@ def test_an_accuracy_by_other_settings_is_measured_anew():
     assert protocol_name(protocol) != protocol_name(replace(protocol, epochs=90))
 
 
-def test_a_run_tells_its_neighbours_by_the_number_that_was_asked_for(tmp_path):
+def test_knn_accuracy_of_another_number_of_neighbours_is_refused(tmp_path):
     run = RunDirectory(tmp_path)
     write_json(run.result, {"probe": {"knn20_test": 0.5}})
     found = training_runs.TrainedRun(directory=run, training=None, source=None, earlier=(0, 0))
     assert found.knn(20) == 0.5
-    with pytest.raises(InputError, match="holds knn20_test, and the experiment asks for 200"):
+    with pytest.raises(InputError, match="holds knn20_test, and the experiment needs 200"):
         found.knn(200)
 
 

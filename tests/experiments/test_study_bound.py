@@ -7,7 +7,7 @@ import torch
 
 from eqco.experiments.experiment import RunContext
 from eqco.experiments.study_bound import STUDY_BOUND, excess_at
-from eqco.report.study_bound import finding_study_bound
+from eqco.report.catalog import EXHIBITS
 from eqco.runtime.records import Record, hardware, read_records
 from eqco.theory import exact_gaussian_bound, gaussian_correlation, largest_overshoot
 
@@ -107,7 +107,7 @@ def test_the_table_shows_both_critics_beside_the_ceiling(outcome):
     (reached,) = STUDY_BOUND.further([record]).values()
     columns = {cell.column for cell in reached}
     assert columns == {"truth 2: true ratio", "truth 2: best multiple"}
-    assert "no critic's exceeds it by more than 9.99." in finding_study_bound([record])
+    assert "no critic's exceeds it by more than 9.99." in EXHIBITS["study-bound"].finding([record])
 
 
 def test_committed_records_cover_k_2_to_512_and_alpha_to_65536():

@@ -8,9 +8,9 @@ from eqco.experiments.coordinates import Coordinates
 from eqco.experiments.experiment import RunContext, reproduce
 from eqco.experiments.published import PUBLISHED
 from eqco.experiments.tab9 import TAB9, gain, pretrain
+from eqco.methods import SiMoSettings
 from eqco.recipes import recipe_from_dict
-from eqco.report.catalog import PLOTS
-from eqco.report.tab9 import finding_tab9
+from eqco.report.catalog import EXHIBITS, PLOTS
 from eqco.runtime.errors import InputError
 from eqco.runtime.records import Record
 from eqco.runtime.run_directory import RunDirectory
@@ -65,7 +65,7 @@ def test_rows_are_percent_with_the_gain_seed_by_seed():
     assert difference.row == Coordinates(weights="SiMo")
     (alone, _) = gain(TAB9.compare(records[1:]))  # seed 1 of SiMo is not there
     assert alone.values == pytest.approx((5,))
-    said = finding_tab9(records)
+    said = EXHIBITS["tab9"].finding(records)
     assert said == "AP, SiMo − random init: +7.5 points on bccd (seeds: +5.0, +10.0)."
 
 
@@ -80,7 +80,8 @@ def test_the_desk_compares_the_same_fine_tuning_from_two_weights():
     random, simo = TAB9.profiles["desk"]
     assert random["detection"] == simo["detection"]
     training = recipe_from_dict(simo["pretraining"]["recipe"])
-    assert (training.method.name, training.training.seed) == ("simo", 0)
+    assert isinstance(training.method, SiMoSettings)
+    assert training.training.seed == 0
     assert training.encoder.backbone == random["backbone"]
     assert replace(training.encoder, stem="imagenet") == training.encoder
 

@@ -3,6 +3,7 @@
 import itertools
 import re
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,7 @@ from eqco.experiments.catalog import EXPERIMENTS, find_experiment
 from eqco.experiments.coordinates import Coordinates
 from eqco.experiments.experiment import Comparison, reproduce
 from eqco.report.charts import Quantity, charts_of_cells
-from eqco.report.markup import comparison_html
-from eqco.report.page import page, write_page
+from eqco.report.page import comparison_html, page, write_page
 from eqco.report.style import colours
 from eqco.runtime.records import read_records
 
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_the_page_of_no_records_lists_every_experiment_with_its_command(tmp_path):
-    text = write_page(tmp_path, tmp_path / "report.html").read_text()
+    text = unescape(write_page(tmp_path, tmp_path / "report.html").read_text())
     for name in EXPERIMENTS:
         assert f"eqco reproduce {name} --profile " in text
     assert "Records exist here for 0 of the paper's 13 figures and tables;" in text
@@ -127,7 +127,7 @@ def test_columns_without_numbers_become_bars():
     cells = [Comparison(row="SiMo", column=name, values=(1.0,)) for name in ("shuffling", "sync")]
     (chart,) = charts_of_cells(cells, Quantity(same=True))
     assert chart.categories == ["shuffling", "sync"]
-    assert [series.look for series in chart.series] == ["bars"]
+    assert [series.style for series in chart.series] == ["bars"]
 
 
 def test_the_papers_numbers_have_columns_of_their_own():

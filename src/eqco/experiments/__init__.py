@@ -1,1 +1,1 @@
-"""One file per figure or table, named after it; the published numbers with their source."""
+"""Figures, tables and studies as tasks and cells; the published numbers with their source."""

@@ -98,6 +98,12 @@ class Comparison:
     interval: tuple[float, float] | None = None  # 95 %, over the images it was tested on
     printed: tuple[Place, Place] | None = None  # row and column in the paper, where not the same
 
+    @classmethod
+    def of(cls, row: Place, column: Place, ours: Mapping[int, float], **more: Any) -> "Comparison":
+        """A cell from our numbers by their seeds."""
+        values, seeds = tuple(ours.values()), tuple(ours)
+        return cls(row=row, column=column, values=values, seeds=seeds, **more)
+
     @property
     def mean(self) -> float:
         """Our number: the mean over seeds; NaN where nothing was run."""
@@ -107,11 +113,6 @@ class Comparison:
     def spread(self) -> float:
         """Largest less smallest over seeds; NaN with one seed, which shows none."""
         return max(self.values) - min(self.values) if len(self.values) > 1 else math.nan
-
-    @property
-    def by_seed(self) -> dict[int, float]:
-        """Our numbers by their seeds."""
-        return dict(zip(self.seeds, self.values, strict=True))
 
     @property
     def difference(self) -> float | None:
@@ -131,7 +132,7 @@ class Experiment(Generic[Task]):
         number: of the figure or table.
         title: one line for `eqco reproduce --list`.
         profiles: profile -> the tasks of its runs. Each is run once per seed.
-        seeds: profile -> the seeds run unless others are asked for.
+        seeds: profile -> the seeds run unless others are given.
         size: how many units of progress one run reports.
         run: does one run: task, seed, and where it happens.
         compare: the table, from records of one profile; from none: what the paper publishes.
@@ -195,7 +196,7 @@ def seed_by_seed(cells: Sequence[Comparison]) -> dict[int, tuple[float, ...]]:
     >>> seed_by_seed([few, many])
     {1: (2.0, 5.0)}
     """
-    found = [cell.by_seed for cell in cells]
+    found = [dict(zip(cell.seeds, cell.values, strict=True)) for cell in cells]
     shared = sorted(set.intersection(*(set(values) for values in found)))
     return {seed: tuple(values[seed] for values in found) for seed in shared}
 
@@ -214,11 +215,7 @@ def command_for(
 ) -> str:
     """The command that runs an experiment, with FOLDER where a data set was not given.
 
-    Args:
-        experiment: of the catalog.
-        profile: which of its profiles.
-        folders: data set -> its folder, as far as known; those that the profile needs are named.
-        options: further flags and their values.
+    `folders` are those known by data set, `options` further flags and their values.
     """
     recipes = [plain(task) for task in experiment.recipes(profile)]
     needs = {recipe.get("data") for recipe in recipes}
@@ -278,9 +275,9 @@ def reproduce(
             seconds=round(result.earlier[0] + time.perf_counter() - start, 2),
             cpu_seconds=round(result.earlier[1] + processor_seconds() - start_cpu, 2),
         ).write(results)
-    found = (
-        find_record(results, experiment.folder, profile, plain(task), seed)
+    return [
+        record
         for seed in seeds
         for task in experiment.recipes(profile)
-    )
-    return [record for record in found if record is not None]
+        if (record := find_record(results, experiment.folder, profile, plain(task), seed))
+    ]

@@ -5,7 +5,7 @@ estimate, not a bound, and every table says so. The paper has the curves alone, 
 """
 
 from eqco.experiments.coordinates import Coordinates
-from eqco.experiments.grid import Cell, grid_experiment
+from eqco.experiments.grid import Cell, grid_experiment, loss_of
 from eqco.experiments.tasks import moco
 from eqco.recipes.profiles import DESK, EMBEDDED, PAPER, SMOKE, Scale
 
@@ -17,7 +17,7 @@ def cells(scale: Scale, counts: list[int]) -> list[Cell]:
     found = []
     for alpha in (None, float(scale.memory)):
         for count in [*counts, scale.memory]:
-            at = Coordinates(loss="eqco" if alpha else "infonce", alpha=alpha, num_negatives=count)
+            at = Coordinates(loss=loss_of(alpha), alpha=alpha, num_negatives=count)
             # EqCo at α = K is InfoNCE, to the bit
             margin = None if count == scale.memory else alpha
             found.append(Cell(at=at, task=moco("mocov2", scale, count=count, alpha=margin)))

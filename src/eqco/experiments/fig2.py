@@ -1,14 +1,14 @@
 """Figure 2: the gradient norm ‖dL/dq‖ under different K, at four moments of one training.
 
-One MoCo v2 is trained without EqCo. After each quarter of its training, queries meet K of the keys
-in its memory, and both losses are asked for their gradient: at the unit query, before the Jacobian
-of the normalisation, without the 1/N of the batch.
+One MoCo v2 is trained without EqCo. After each quarter of its training, queries are scored against
+K of the keys in its memory, and both losses give their gradient: at the unit query, before the
+Jacobian of the normalisation, without the 1/N of the batch.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -31,24 +31,19 @@ __all__ = ["FIG2"]
 LOSSES: tuple[Loss, ...] = ("infonce", "eqco")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Norms:
-    """‖dL/dq‖ over queries."""
-
-    mean: float
-    deviation: float
+Norms = tuple[float, float]  # mean and deviation of ‖dL/dq‖ over queries
+QUANTITIES = ("mean", "deviation")
 
 
 def measure_gradients(task: GradientTask, seed: int, context: RunContext) -> RunResult:
-    """Train the baseline, or find it trained, and look at its kept moments."""
+    """Train the baseline, or find it trained, and measure at its kept moments."""
     run = train_once(task.training, seed, context)
     metrics: dict[str, float] = {}
     for checkpoint in kept_moments(run):
         state = read_checkpoint(checkpoint)
         for (loss, count), norms in norms_at(state, run, task, context).items():
-            for quantity in ("mean", "deviation"):
-                key = metric_name(state["step"] / run.steps, loss, count, quantity)
-                metrics[key] = getattr(norms, quantity)
+            for quantity, value in zip(QUANTITIES, norms, strict=True):
+                metrics[metric_name(state["step"] / run.steps, loss, count, quantity)] = value
     return RunResult(metrics=metrics, curves={"trained_by": run.code}, earlier=run.earlier)
 
 
@@ -88,20 +83,18 @@ def norms_at(
             (batch,) = components.loader.micro_batches(step)
             (contrast,) = method(batch, step).contrasts
         for count in task.counts:
-            drawn = drawn_from(contrast, count, run.training.training.seed, step)
+            drawn = with_negatives(contrast, count, run.training.training.seed, step)
             for loss, alpha in zip(LOSSES, (None, task.alpha), strict=True):
                 diagnostics = diagnose(
                     [drawn], temperature=components.objective.temperature, alpha=alpha
                 )
-                norms = Norms(
-                    mean=diagnostics.gradient_norm_mean, deviation=diagnostics.gradient_norm_std
-                )
+                norms = (diagnostics.gradient_norm_mean, diagnostics.gradient_norm_std)
                 seen.setdefault((loss, count), []).append(norms)
-    return {key: pooled(several) for key, several in seen.items()}
+    return {key: pool(several) for key, several in seen.items()}
 
 
-def drawn_from(contrast: Contrast, count: int, seed: int, step: int) -> Contrast:
-    """The same queries, each meeting `count` keys of its own draw."""
+def with_negatives(contrast: Contrast, count: int, seed: int, step: int) -> Contrast:
+    """The same queries, each with `count` keys of its own draw."""
     pool = contrast.negatives
     if count == pool.num_negatives:
         return contrast
@@ -113,15 +106,15 @@ def drawn_from(contrast: Contrast, count: int, seed: int, step: int) -> Contrast
     return Contrast(contrast.queries, contrast.positives, negatives)
 
 
-def pooled(several: Sequence[Norms]) -> Norms:
+def pool(several: Sequence[Norms]) -> Norms:
     """Mean and deviation over the queries of batches of one size.
 
-    >>> pooled([Norms(mean=1.0, deviation=0.0), Norms(mean=3.0, deviation=0.0)])
-    Norms(mean=2.0, deviation=1.0)
+    >>> pool([(1.0, 0.0), (3.0, 0.0)])
+    (2.0, 1.0)
     """
-    mean = sum(norms.mean for norms in several) / len(several)
-    square = sum(norms.deviation**2 + norms.mean**2 for norms in several) / len(several)
-    return Norms(mean=mean, deviation=math.sqrt(max(0.0, square - mean**2)))
+    mean = fmean(mean for mean, _ in several)
+    square = fmean(deviation**2 + mean**2 for mean, deviation in several)
+    return mean, math.sqrt(max(0.0, square - mean**2))
 
 
 def table(records: Sequence[Record], quantity: str) -> list[Comparison]:
@@ -129,32 +122,25 @@ def table(records: Sequence[Record], quantity: str) -> list[Comparison]:
     if not records:  # the paper has the curves alone
         return []
     (several,) = by_run(records).values()
-    epochs = records[0].recipe["training"]["training"]["epochs"]
+    settings = records[0].recipe["training"]["training"]
+    epochs, kept = settings["epochs"], settings["keep_every"]
     return [
-        Comparison(
-            row=Coordinates(loss=loss, after_epochs=share * epochs),
-            column=Coordinates(num_negatives=count),
-            values=tuple(
-                record.metrics[metric_name(share, loss, count, quantity)]
-                for record in several.values()
-            ),
-            seeds=tuple(several),
+        Comparison.of(
+            Coordinates(loss=loss, after_epochs=share * epochs),
+            Coordinates(num_negatives=count),
+            {
+                seed: record.metrics[metric_name(share, loss, count, quantity)]
+                for seed, record in several.items()
+            },
         )
-        for share in shares(records[0])
+        for share in [moment * kept / epochs for moment in range(1, epochs // kept + 1)]
         for loss in LOSSES
         for count in records[0].recipe["counts"]
     ]
 
 
-def shares(record: Record) -> list[float]:
-    """The parts of the training after which its moments were kept."""
-    settings = record.recipe["training"]["training"]
-    kept = settings["epochs"] // settings["keep_every"]
-    return [(place + 1) * settings["keep_every"] / settings["epochs"] for place in range(kept)]
-
-
-def task(scale: Scale, counts: tuple[int, ...], batches: int) -> list[GradientTask]:
-    """One plain training, and what to look at in it."""
+def tasks(scale: Scale, counts: tuple[int, ...], batches: int) -> list[GradientTask]:
+    """One plain training, and what to measure in it."""
     return [
         GradientTask(
             training=moco("mocov2", scale, count=scale.memory, alpha=None),
@@ -171,10 +157,10 @@ FIG2 = Experiment(
     number=2,
     title="Gradient norm under different K at four moments of one training",
     profiles={
-        "smoke": task(SMOKE, (4, 64), 1),
-        "desk": task(DESK, (4, 16, 64, 256, 1024), 4),
-        "embedded": task(EMBEDDED, (4, 16, 64), 4),
-        "paper": task(PAPER, (4, 16, 64, 256, 1024, 4096, 16384), 4),
+        "smoke": tasks(SMOKE, (4, 64), 1),
+        "desk": tasks(DESK, (4, 16, 64, 256, 1024), 4),
+        "embedded": tasks(EMBEDDED, (4, 16, 64), 4),
+        "paper": tasks(PAPER, (4, 16, 64, 256, 1024, 4096, 16384), 4),
     },
     seeds=SEEDS,
     size=lambda task: training_steps(task.training),

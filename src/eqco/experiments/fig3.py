@@ -8,10 +8,10 @@ plain MoCo v2, which is Table 4.
 from typing import Literal
 
 from eqco.experiments.coordinates import Coordinates, Difference, Loss
-from eqco.experiments.grid import GAINED, Cell, Named, grid_experiment
+from eqco.experiments.grid import GAINED, Cell, Named, grid_experiment, loss_of
 from eqco.experiments.published import PUBLISHED
 from eqco.experiments.tasks import TrainingTask, moco, simclr
-from eqco.recipes.profiles import DESK, EMBEDDED, PAPER, SCALES, SMOKE, Scale
+from eqco.recipes.profiles import DESK, EMBEDDED, PAPER, SMOKE, Scale
 
 __all__ = ["FIG3"]
 
@@ -48,9 +48,7 @@ def cells(scale: Scale, counts: list[int], draws: list[int]) -> list[Cell]:
 
 def cell(framework: str, alpha: float | None, count: int, task: TrainingTask | None) -> Cell:
     """A run, and the paper's number of the same K and α."""
-    at = Coordinates(
-        framework=framework, loss="eqco" if alpha else "infonce", alpha=alpha, num_negatives=count
-    )
+    at = Coordinates(framework=framework, loss=loss_of(alpha), alpha=alpha, num_negatives=count)
     published = PLAIN[framework].get(count) if alpha in (None, count) else None
     if (framework, alpha, count) == ("SimCLR", LARGER, 256):
         published = TEXT["SimCLR, K=256, alpha=4096"]
@@ -99,5 +97,5 @@ FIG3 = grid_experiment(
     },
     quantities=("knn", "information"),
     baselines=GAINED,
-    named={profile: named(scale) for profile, scale in SCALES.items()},
+    named=named,
 )

@@ -5,7 +5,7 @@ negatives: its K = 256 is 255 here. A second row has a larger α, as Table 3 sug
 """
 
 from eqco.experiments.coordinates import Coordinates
-from eqco.experiments.grid import GAINED, Cell, grid_experiment
+from eqco.experiments.grid import GAINED, Cell, grid_experiment, loss_of
 from eqco.experiments.published import PUBLISHED
 from eqco.experiments.tasks import simo
 from eqco.recipes.profiles import DESK, EMBEDDED, PAPER, SMOKE, Scale
@@ -20,7 +20,7 @@ def cells(scale: Scale, counts: list[int], larger: float) -> list[Cell]:
     found = []
     for alpha in (None, float(scale.num_queries), larger):
         for count in [*counts, offered]:
-            at = Coordinates(loss="eqco" if alpha else "infonce", alpha=alpha, num_negatives=count)
+            at = Coordinates(loss=loss_of(alpha), alpha=alpha, num_negatives=count)
             # with all negatives InfoNCE is EqCo at α = K: one run serves both rows
             same = alpha == scale.num_queries and count == offered
             drawn = None if count == offered else count
@@ -28,9 +28,7 @@ def cells(scale: Scale, counts: list[int], larger: float) -> list[Cell]:
             published = numbers.pop((256 if drawn is None else count, alpha), None)
             found.append(Cell(at=at, task=task, published=published))
     for (count, imitated), number in numbers.items():
-        at = Coordinates(
-            loss="eqco" if imitated else "infonce", alpha=imitated, num_negatives=count
-        )
+        at = Coordinates(loss=loss_of(imitated), alpha=imitated, num_negatives=count)
         found.append(Cell(at=at, task=None, published=number))
     return found
 

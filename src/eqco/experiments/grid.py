@@ -6,10 +6,11 @@ from statistics import fmean
 from typing import Any, Literal
 
 from eqco.experiments.accuracy import accuracies
-from eqco.experiments.coordinates import Coordinates, Place
+from eqco.experiments.coordinates import Coordinates, Loss, Place
 from eqco.experiments.experiment import Comparison, Experiment, RunContext, RunResult
 from eqco.experiments.tasks import TrainingTask
 from eqco.experiments.training_runs import train_once, training_steps
+from eqco.recipes.profiles import SCALES, Scale
 from eqco.runtime.records import TRAININGS, Record, recipe_hash
 
 __all__ = [
@@ -18,9 +19,10 @@ __all__ = [
     "Cell",
     "Named",
     "differences",
-    "filled",
     "grid_experiment",
+    "loss_of",
     "pretrain_and_evaluate",
+    "quantity_table",
 ]
 
 POINTS = 100  # of each curve in a record
@@ -63,6 +65,11 @@ class Named:
     less: TrainingTask | None = None
 
 
+def loss_of(alpha: float | None) -> Loss:
+    """The loss of a row: EqCo where an α is imitated."""
+    return "infonce" if alpha is None else "eqco"
+
+
 def under_infonce(at: Coordinates, places: Collection[Coordinates]) -> Coordinates:
     """The same cell without EqCo."""
     return replace(at, loss="infonce", alpha=None)
@@ -76,7 +83,7 @@ def pretrain_and_evaluate(task: TrainingTask, seed: int, context: RunContext) ->
     run = train_once(task, seed, context)
     lines = run.directory.read_metrics()
     curves = {
-        name: thinned([(line["step"], line[name]) for line in lines if name in line])
+        name: thin([(line["step"], line[name]) for line in lines if name in line])
         for name in CURVES
     }
     last: Mapping[str, Any] = next((e for e in reversed(lines) if "information" in e), {})
@@ -87,7 +94,7 @@ def pretrain_and_evaluate(task: TrainingTask, seed: int, context: RunContext) ->
             "gradient_norm": last_tenth(curves["gradient_norm_mean"]),
         },
         curves={
-            **{name: rounded(points) for name, points in curves.items()},
+            **{name: round_values(points) for name, points in curves.items()},
             "information_kind": last.get("information_kind"),
             "num_negatives": last.get("num_negatives"),
             "trained_by": run.code,
@@ -96,10 +103,10 @@ def pretrain_and_evaluate(task: TrainingTask, seed: int, context: RunContext) ->
     )
 
 
-def thinned(points: Sequence[tuple[int, float]], most: int = POINTS) -> list[tuple[int, float]]:
+def thin(points: Sequence[tuple[int, float]], most: int = POINTS) -> list[tuple[int, float]]:
     """At most so many points, each the mean of a stretch and placed at its end.
 
-    >>> thinned([(1, 1.0), (2, 3.0), (3, 5.0), (4, 7.0)], most=2)
+    >>> thin([(1, 1.0), (2, 3.0), (3, 5.0), (4, 7.0)], most=2)
     [(2, 2.0), (4, 6.0)]
     """
     size = -(-len(points) // most) or 1
@@ -107,10 +114,10 @@ def thinned(points: Sequence[tuple[int, float]], most: int = POINTS) -> list[tup
     return [(part[-1][0], fmean(value for _, value in part)) for part in stretches]
 
 
-def rounded(points: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
+def round_values(points: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
     """Five digits of each value: more than any plot shows.
 
-    >>> rounded([(1, 0.123456789)])
+    >>> round_values([(1, 0.123456789)])
     [(1, 0.12346)]
     """
     return [(step, float(f"{value:.5g}")) for step, value in points]
@@ -133,7 +140,7 @@ def grid_experiment(
     main: str = "accuracy",
     quantities: Sequence[str] = ("knn",),
     baselines: Mapping[str, Baseline] | None = None,
-    named: Mapping[str, Mapping[str, Sequence[Named]]] | None = None,
+    named: Callable[[Scale], Mapping[str, Sequence[Named]]] = lambda scale: {},
 ) -> Experiment[TrainingTask]:
     """An experiment that is a table of trainings.
 
@@ -146,11 +153,11 @@ def grid_experiment(
         main: what the first table shows; accuracy: by the profile's protocol.
         quantities: shown in further tables.
         baselines: title -> where the cell stands that another is compared with, seed by seed.
-        named: profile -> tables of what the paper's text says, by title.
+        named: scale -> tables of what the paper's text says, by title.
     """
 
     def compare(records: Sequence[Record]) -> list[Comparison]:
-        return filled(cells[profile_of(records)], records, main, axis)
+        return quantity_table(cells[profile_of(records)], records, main, axis)
 
     def conclude(records: Sequence[Record]) -> dict[str, list[Comparison]]:
         here = cells[profile_of(records)]
@@ -158,14 +165,14 @@ def grid_experiment(
             heading: differences(here, records, baseline, axis)
             for heading, baseline in (baselines or {}).items()
         }
-        for heading, rows in (named or {}).get(profile_of(records), {}).items():
+        for heading, rows in named(SCALES[profile_of(records)]).items():
             tables[heading] = [named_cell(row, records) for row in rows]
         return {heading: table for heading, table in tables.items() if table}
 
     def further(records: Sequence[Record]) -> dict[str, list[Comparison]]:
         here = cells[profile_of(records)]
         metrics = [metric_of(here) if each == "accuracy" else each for each in quantities]
-        tables = {TITLES[metric]: filled(here, records, metric, axis) for metric in metrics}
+        tables = {TITLES[metric]: quantity_table(here, records, metric, axis) for metric in metrics}
         tables["What training must beat"] = references(records)
         return {heading: table for heading, table in tables.items() if table}
 
@@ -174,7 +181,7 @@ def grid_experiment(
         kind=kind,
         number=number,
         title=title,
-        profiles={profile: distinct(grid) for profile, grid in cells.items()},
+        profiles={profile: trainings(grid) for profile, grid in cells.items()},
         seeds=SEEDS,
         size=training_steps,
         run=pretrain_and_evaluate,
@@ -184,6 +191,12 @@ def grid_experiment(
         training=lambda task: task,
         store=TRAININGS,
     )
+
+
+def trainings(cells: Sequence[Cell]) -> list[TrainingTask]:
+    """The trainings of a table, each once, in the order of the cells."""
+    tasks = [cell.task for cell in cells if cell.task is not None]
+    return list({recipe_hash(task.to_dict()): task for task in tasks}.values())
 
 
 def profile_of(records: Sequence[Record]) -> str:
@@ -196,12 +209,6 @@ def metric_of(cells: Sequence[Cell]) -> str:
     return next(cell.task.metric for cell in cells if cell.task is not None)
 
 
-def distinct(cells: Sequence[Cell]) -> list[TrainingTask]:
-    """The trainings of a table, each once, in the order of the cells."""
-    tasks = [cell.task for cell in cells if cell.task is not None]
-    return list({recipe_hash(task.to_dict()): task for task in tasks}.values())
-
-
 def by_run(records: Sequence[Record]) -> dict[str, dict[int, Record]]:
     """Records by the hash of their recipe, then by seed."""
     found: dict[str, dict[int, Record]] = {}
@@ -210,77 +217,17 @@ def by_run(records: Sequence[Record]) -> dict[str, dict[int, Record]]:
     return found
 
 
+def runs_of(task: TrainingTask | None, records: Sequence[Record]) -> dict[int, Record]:
+    """The records of a training by seed; none where it was not run."""
+    return by_run(records).get(recipe_hash(task.to_dict()), {}) if task is not None else {}
+
+
 def values_of(
     task: TrainingTask | None, records: Sequence[Record], metric: str
 ) -> dict[int, float]:
-    """A metric of a training by seed, accuracies in percent; none where it was not run."""
-    if task is None:
-        return {}
+    """A metric of a training by seed, accuracies in percent."""
     unit = 1 if metric in ("information", "gradient_norm") else 100
-    runs = by_run(records).get(recipe_hash(task.to_dict()), {})
-    return {seed: unit * record.metrics[metric] for seed, record in runs.items()}
-
-
-def filled(
-    cells: Sequence[Cell], records: Sequence[Record], quantity: str, axis: str
-) -> list[Comparison]:
-    """One quantity in the cells that were run, and what the paper has in the others."""
-    metric = metric_of(cells) if quantity == "accuracy" else quantity
-    accuracy = metric in ("probe", "linear")
-    kinds = {key: next(iter(runs.values())).curves for key, runs in by_run(records).items()}
-    table = []
-    for cell in cells:
-        values = values_of(cell.task, records, metric)
-        published = cell.published if accuracy else None
-        if not values and published is None:
-            continue
-        at = cell.at if values else cell.printed or cell.at
-        row, column = split(at, axis, metric)
-        table.append(
-            Comparison(
-                row=row,
-                column=column,
-                values=tuple(values.values()),
-                seeds=tuple(values),
-                published=published,
-                comparable=metric == "linear",
-                printed=split(cell.printed, axis, metric) if cell.printed else None,
-                kind=str(kinds[recipe_hash(cell.task.to_dict())]["information_kind"])
-                if cell.task is not None and metric == "information"
-                else "",
-            )
-        )
-    return table
-
-
-def split(at: Coordinates, axis: str, metric: str) -> tuple[Coordinates, Place]:
-    """Row and column of a cell; without an axis there is one column, of the metric."""
-    if not axis:
-        return at, TITLES[metric]
-    return at.without(axis), at.only(axis)
-
-
-def differences(
-    cells: Sequence[Cell],
-    records: Sequence[Record],
-    baseline: Baseline,
-    axis: str,
-) -> list[Comparison]:
-    """Each cell less the one that `baseline` names for it, for the seeds that both have."""
-    metric = metric_of(cells)
-    tasks = {cell.at: cell.task for cell in cells}
-    table = []
-    for cell in cells:
-        base = tasks.get(baseline(cell.at, tasks))
-        values = less(cell.task, base, records, metric) if cell.task != base else {}
-        if values:
-            row, column = split(cell.at, axis, metric)
-            table.append(
-                Comparison(
-                    row=row, column=column, values=tuple(values.values()), seeds=tuple(values)
-                )
-            )
-    return table
+    return {seed: unit * run.metrics[metric] for seed, run in runs_of(task, records).items()}
 
 
 def less(
@@ -291,19 +238,62 @@ def less(
     return {seed: value - theirs[seed] for seed, value in ours.items() if seed in theirs}
 
 
+def split(at: Coordinates, axis: str, metric: str) -> tuple[Coordinates, Place]:
+    """Row and column of a cell; without an axis there is one column, of the metric."""
+    return (at.without(axis), at.only(axis)) if axis else (at, TITLES[metric])
+
+
+def quantity_table(
+    cells: Sequence[Cell], records: Sequence[Record], quantity: str, axis: str
+) -> list[Comparison]:
+    """One quantity in the cells that were run, and what the paper has in the others."""
+    metric = metric_of(cells) if quantity == "accuracy" else quantity
+    table = []
+    for cell in cells:
+        values = values_of(cell.task, records, metric)
+        published = cell.published if metric in ("probe", "linear") else None
+        if not values and published is None:
+            continue
+        runs = runs_of(cell.task, records) if metric == "information" else {}
+        table.append(
+            Comparison.of(
+                *split(cell.at if values else cell.printed or cell.at, axis, metric),
+                values,
+                published=published,
+                comparable=metric == "linear",
+                printed=split(cell.printed, axis, metric) if cell.printed else None,
+                kind=next((str(run.curves["information_kind"]) for run in runs.values()), ""),
+            )
+        )
+    return table
+
+
+def differences(
+    cells: Sequence[Cell], records: Sequence[Record], baseline: Baseline, axis: str
+) -> list[Comparison]:
+    """Each cell less the one that `baseline` names for it, for the seeds that both have."""
+    metric = metric_of(cells)
+    tasks = {cell.at: cell.task for cell in cells}
+    return [
+        Comparison.of(*split(cell.at, axis, metric), values)
+        for cell in cells
+        if (base := tasks.get(baseline(cell.at, tasks))) != cell.task
+        and (values := less(cell.task, base, records, metric))
+    ]
+
+
 def named_cell(named: Named, records: Sequence[Record]) -> Comparison:
     """What the text names, beside ours where it was run."""
     metric = named.task.metric if named.task is not None else "linear"
     values = (
-        values_of(named.task, records, metric)
-        if named.less is None
-        else less(named.task, named.less, records, metric)
+        less(named.task, named.less, records, metric)
+        if named.less
+        else values_of(named.task, records, metric)
     )
-    return Comparison(
-        row=named.row,
-        column="named in the text",
-        values=tuple(values.values()),
-        seeds=tuple(values),
+    return Comparison.of(
+        named.row,
+        "named in the text",
+        values,
         published=named.published,
         comparable=metric == "linear",
     )

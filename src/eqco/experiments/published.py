@@ -13,18 +13,17 @@ __all__ = ["PUBLISHED", "Published"]
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """The numbers of one table, or what the prose tells about one figure."""
+    """The numbers of one table, or what the prose says of one figure."""
 
     place: str
     quantity: str
-    keys: str  # what the keys of `numbers` mean
-    numbers: Mapping[Any, float]
+    numbers: Mapping[Any, float]  # a comment above each says what its keys mean
 
 
-def crossed(columns: tuple[int, ...], rows: Mapping[Any, tuple[float, ...]]) -> dict[Any, float]:
+def cross(columns: tuple[int, ...], rows: Mapping[Any, tuple[float, ...]]) -> dict[Any, float]:
     """A printed table as a mapping: (*row, column) -> number.
 
-    >>> crossed((64, 128), {(2.0, "eqco"): (1.9, 1.8)})
+    >>> cross((64, 128), {(2.0, "eqco"): (1.9, 1.8)})
     {(2.0, 'eqco', 64): 1.9, (2.0, 'eqco', 128): 1.8}
     """
     return {
@@ -40,7 +39,7 @@ PUBLISHED: dict[str, Published] = {
     "fig3": Published(
         place="Section 1, Section 2.3 and its footnotes (prose beside Fig. 3)",
         quantity=ACCURACY,
-        keys="what the sentence says",
+        # what the sentence says
         numbers={
             "MoCo, K=256 (He et al.)": 54.7,
             "MoCo, K=65536 (He et al.)": 60.6,
@@ -56,19 +55,19 @@ PUBLISHED: dict[str, Published] = {
     "fig4": Published(
         place="Section 3: Fig. 4 has no numbers of its own; Table 2 has two of its points",
         quantity=f"{ACCURACY}, SiMo",
-        keys="K, alpha (None: without EqCo, which at K = alpha is the same)",
+        # K, alpha (None: without EqCo, which at K = alpha is the same)
         numbers={(16, 256): 68.1, (256, 256): 68.0, (256, None): 68.0},
     ),
     "tab1": Published(
         place="Table 1",
         quantity=f"{ACCURACY}, MoCo v2, K=65536",
-        keys="N, queries per batch",
+        # N, queries per batch
         numbers={256: 67.5, 512: 67.5, 1024: 67.4},
     ),
     "tab2": Published(
         place="Table 2",
         quantity=ACCURACY,
-        keys="method, K, alpha, epochs",
+        # method, K, alpha, epochs
         numbers={
             ("CPC v2", None, None, 200): 63.8,
             ("CMC", None, None, 240): 66.2,
@@ -89,20 +88,20 @@ PUBLISHED: dict[str, Published] = {
     "tab3": Published(
         place="Table 3",
         quantity=f"{ACCURACY}, SiMo, K=256",
-        keys="alpha",
+        # alpha
         numbers={256: 68.0, 1024: 68.1, 4096: 68.1, 16384: 68.4, 65536: 68.5},
     ),
     "tab4": Published(
         place="Table 4",
         quantity=f"{ACCURACY}, MoCo v2",
-        keys="K",
+        # K
         numbers={256: 67.0, 1024: 67.1, 4096: 67.6, 16384: 67.3, 65536: 67.5},
     ),
     "tab5": Published(
         place="Table 5",
         quantity="estimated information between correlated Gaussians (nats), alpha=512",
-        keys="true information, estimator, K (pairs per batch)",
-        numbers=crossed(
+        # true information, estimator, K (pairs per batch)
+        numbers=cross(
             (64, 128, 256, 512),
             {
                 (2.0, "infonce"): (1.7, 1.8, 1.9, 1.9),
@@ -121,31 +120,31 @@ PUBLISHED: dict[str, Published] = {
     "tab6": Published(
         place="Table 6 (supplement)",
         quantity=f"{ACCURACY}, SiMo, 100 epochs",
-        keys="beta, momentum of the key encoder",
+        # beta, momentum of the key encoder
         numbers={0.0: 62.1, 0.999: 64.4},
     ),
     "tab7": Published(
         place="Table 7 (supplement)",
         quantity=f"{ACCURACY}, SiMo, 100 epochs",
-        keys="batch norm",
+        # batch norm
         numbers={"shuffling BN": 58.8, "Sync BN": 64.4},
     ),
     "tab8": Published(
         place="Table 8 (supplement)",
         quantity="ImageNet top-1 accuracy, linear evaluation (%), SiMo, 200 epochs",
-        keys="times the channels of ResNet-50, alpha",
+        # times the channels of ResNet-50, alpha
         numbers={(2, 256): 70.2, (2, 65536): 70.5, (4, 256): 71.9, (4, 65536): 72.3},
     ),
     "tab8 parameters": Published(
         place="Table 8 (supplement)",
         quantity="parameters (millions)",
-        keys="times the channels of ResNet-50",
+        # times the channels of ResNet-50
         numbers={2: 94, 4: 375},
     ),
     "prose": Published(
         place="Sections 3 and 4, supplement",
         quantity="differences of ImageNet top-1 accuracy (points)",
-        keys="what the sentence says",
+        # what the sentence says
         numbers={
             "SiMo less MoCo v2, 800 epochs (Section 3)": 1.0,
             "SiMo, alpha=65536 less 256, 200 epochs (Section 4)": 0.5,
@@ -156,7 +155,7 @@ PUBLISHED: dict[str, Published] = {
     "tab9": Published(
         place="Table 9 (supplement)",
         quantity="COCO val2017 detection, Faster R-CNN with FPN, 12 epochs",
-        keys="pre-training, metric",
+        # pre-training, metric
         numbers={
             (name, metric): number
             for name, row in {

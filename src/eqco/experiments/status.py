@@ -24,7 +24,7 @@ TIMED_ELEMENTS = 64 * 3 * 32 * 32
 
 @dataclass(frozen=True, kw_only=True)
 class Status:
-    """Runs with a record, runs in all, and seconds for the others; None: nothing tells."""
+    """Runs with a record, runs in all, and seconds for the others; None: unknown."""
 
     done: int
     total: int

@@ -1,6 +1,6 @@
 """A study of ours: where f̂ begins to exceed the truth, and by how much.
 
-K, the negatives each query meets, goes from 2 to 512 and α from K to 65536, on correlated Gaussians
+K, the negatives per query, goes from 2 to 512 and α from K to 65536, on correlated Gaussians
 whose log-ratio is known (Eq. 3, 4). At α = K the value is a guaranteed bound, and the true
 log-ratio is the best critic. Beyond, it is an estimate, and a multiple of the true log-ratio has a
 lower loss: both are shown, beside log((1+α)/(1+K)), which no critic's excess passes.
@@ -13,7 +13,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from eqco.experiments.experiment import Advance, Comparison, Experiment, Recipe, RunResult
+from eqco.experiments.experiment import Comparison, Experiment, Recipe, RunContext, RunResult
 from eqco.runtime.records import Record
 from eqco.runtime.seeds import random_source
 from eqco.theory import (
@@ -35,7 +35,7 @@ LARGEST_SCALE = 32.0  # where the search for the best multiple ends
 CRITICS = {"excess": "true ratio", "best": "best multiple"}  # curve -> the critic it is of
 
 
-def run(recipe: Recipe, seed: int, advance: Advance) -> RunResult:
+def run(recipe: Recipe, seed: int, context: RunContext) -> RunResult:
     """f̂ − truth for every K and α ≥ K, of the true ratio and of its best multiple.
 
     Smaller K use the first of the negatives drawn for the largest, so that K alone differs.
@@ -45,31 +45,30 @@ def run(recipe: Recipe, seed: int, advance: Advance) -> RunResult:
     metrics: dict[str, float] = {}
     curves: dict[str, dict[str, list[float | None]]] = {"excess": {}, "best": {}, "scale": {}}
     for count in recipe["negatives"]:
-        rows: dict[str, list[float | None]] = {name: [] for name in curves}
+        drawn = negative[:, :count]
+        cells: list[tuple[float | None, ...]] = []
         for alpha in alphas:
-            cell: Sequence[float | None] = (None, None, None)
-            if alpha >= count:
-                met = negative[:, :count]
-                scale = best_critic_scale(
-                    positive, met, alpha=alpha, largest=recipe["largest_scale"]
-                )
-                cell = (
-                    excess_at(alpha, positive, met, truth),
-                    excess_at(alpha, positive, met, truth, scale=scale),
-                    scale,
-                )
-                advance(1)
-            for row, value in zip(rows.values(), cell, strict=True):
-                row.append(value)
-        for name, row in rows.items():
-            curves[name][str(count)] = row
-        for name, words in CRITICS.items():
-            reached = crossing(alphas, rows[name])
+            if alpha < count:
+                cells.append((None, None, None))
+                continue
+            scale = best_critic_scale(positive, drawn, alpha=alpha, largest=recipe["largest_scale"])
+            plain = excess_at(alpha, positive, drawn, truth)
+            cells.append((plain, excess_at(alpha, positive, drawn, truth, scale=scale), scale))
+            context.advance(1)
+        for name, row in zip(curves, zip(*cells, strict=True), strict=True):
+            curves[name][str(count)] = list(row)
+        for name, critic in CRITICS.items():
+            reached = crossing(alphas, curves[name][str(count)])
             if reached is not None:
-                metrics[f"alpha at the truth, {words}, K={count}"] = reached
+                metrics[crossing_name(critic, count)] = reached
     no_noise = torch.zeros(len(positive), 1, dtype=torch.float64)  # the mean ratio is 1: K → ∞
     limit = [excess_at(alpha, positive, no_noise, truth) for alpha in alphas]
     return RunResult(metrics=metrics, curves={**curves, "limit": limit})
+
+
+def crossing_name(critic: str, count: int) -> str:
+    """The name of a metric: the α at which f̂ reaches the truth."""
+    return f"alpha at the truth, {critic}, K={count}"
 
 
 def log_ratios(recipe: Recipe, seed: int) -> tuple[Tensor, Tensor]:
@@ -121,31 +120,29 @@ def crossing(alphas: Sequence[float], excess: Sequence[float | None]) -> float |
 def compare(records: Sequence[Record]) -> list[Comparison]:
     """For each K: f̂ − truth at the largest α, and what no critic exceeds."""
     cells = []
-    for information, group in by_truth(records).items():
-        largest = group[0].recipe["alphas"][-1]
-        for num_negatives in group[0].recipe["negatives"]:
-            row, ceiling = f"K={num_negatives}", largest_overshoot(largest, num_negatives)
-            kind = "bound" if is_guaranteed_bound(largest, num_negatives) else "estimate"
+    for truth, several in by_truth(records).items():
+        largest = several[0].recipe["alphas"][-1]
+        for count in several[0].recipe["negatives"]:
+            row, ceiling = f"K={count}", largest_overshoot(largest, count)
+            kind = "bound" if is_guaranteed_bound(largest, count) else "estimate"
             cells.append(Comparison(row=row, column="no critic exceeds", values=(ceiling,)))
-            for name, words in CRITICS.items():
-                values = tuple(r.curves[name][str(num_negatives)][-1] for r in group)
-                column = f"truth {information:g}: {words}"
+            for curve, critic in CRITICS.items():
+                values = tuple(record.curves[curve][str(count)][-1] for record in several)
+                column = f"truth {truth:g}: {critic}"
                 cells.append(Comparison(row=row, column=column, values=values, kind=kind))
     return cells
 
 
-def reaching(records: Sequence[Record]) -> dict[str, list[Comparison]]:
+def crossings(records: Sequence[Record]) -> dict[str, list[Comparison]]:
     """For each K: the α at which f̂ reaches the truth."""
-    cells = []
-    for information, group in by_truth(records).items():
-        for num_negatives in group[0].recipe["negatives"]:
-            for words in CRITICS.values():
-                key = f"alpha at the truth, {words}, K={num_negatives}"
-                reached = tuple(r.metrics[key] for r in group if key in r.metrics)
-                if reached:
-                    column = f"truth {information:g}: {words}"
-                    row = f"K={num_negatives}"
-                    cells.append(Comparison(row=row, column=column, values=reached))
+    cells = [
+        Comparison(row=f"K={count}", column=f"truth {truth:g}: {critic}", values=values)
+        for truth, several in by_truth(records).items()
+        for count in several[0].recipe["negatives"]
+        for critic in CRITICS.values()
+        if (name := crossing_name(critic, count))
+        and (values := tuple(r.metrics[name] for r in several if name in r.metrics))
+    ]
     return {"α at which f̂ reaches the truth": cells}
 
 
@@ -157,15 +154,6 @@ def by_truth(records: Sequence[Record]) -> dict[float, list[Record]]:
     return groups
 
 
-def doubling(first: int, last: int) -> list[int]:
-    """first, 2·first, … up to last.
-
-    >>> doubling(2, 16)
-    [2, 4, 8, 16]
-    """
-    return [first * 2**i for i in range(int(math.log2(last / first)) + 1)]
-
-
 def recipes(queries: int, informations: Sequence[float], largest_k: int) -> list[Recipe]:
     """One run for each true value."""
     return [
@@ -173,8 +161,8 @@ def recipes(queries: int, informations: Sequence[float], largest_k: int) -> list
             "information": information,
             "dim": 20,
             "queries": queries,
-            "negatives": doubling(2, largest_k),
-            "alphas": doubling(2, 65536),
+            "negatives": [2**power for power in range(1, largest_k.bit_length())],
+            "alphas": [2**power for power in range(1, 17)],
             "largest_scale": LARGEST_SCALE,
         }
         for information in informations
@@ -190,7 +178,7 @@ STUDY_BOUND = Experiment(
     },
     seeds={"smoke": (0,), "desk": (0,)},
     size=lambda recipe: sum(a >= k for k in recipe["negatives"] for a in recipe["alphas"]),
-    run=lambda recipe, seed, site: run(recipe, seed, site.advance),
+    run=run,
     compare=compare,
-    further=reaching,
+    further=crossings,
 )

@@ -10,7 +10,7 @@ from eqco.experiments.coordinates import Coordinates, Difference
 from eqco.experiments.grid import Cell, Named, grid_experiment
 from eqco.experiments.published import PUBLISHED
 from eqco.experiments.tasks import TrainingTask, moco, simclr, simo
-from eqco.recipes.profiles import DESK, EMBEDDED, PAPER, SCALES, SMOKE, Scale
+from eqco.recipes.profiles import DESK, EMBEDDED, PAPER, SMOKE, Scale
 
 __all__ = ["TAB2"]
 
@@ -84,5 +84,5 @@ TAB2 = grid_experiment(
         "embedded": cells(EMBEDDED, (200,)),
         "paper": cells(PAPER, (200, 800)),
     },
-    named={profile: named(scale) for profile, scale in SCALES.items()},
+    named=named,
 )

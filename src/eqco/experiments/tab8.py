@@ -15,7 +15,7 @@ from eqco.experiments.experiment import Comparison
 from eqco.experiments.grid import Cell, Named, grid_experiment
 from eqco.experiments.published import PUBLISHED
 from eqco.experiments.tasks import TrainingTask, simo
-from eqco.recipes.profiles import DESK, EMBEDDED, PAPER, SCALES, SMOKE, Scale
+from eqco.recipes.profiles import DESK, EMBEDDED, PAPER, SMOKE, Scale
 from eqco.runtime.records import Record
 
 __all__ = ["TAB8"]
@@ -98,7 +98,7 @@ GRID = grid_experiment(
         "embedded": cells(EMBEDDED, (2,)),
         "paper": cells(PAPER, (1, 2, 4)),
     },
-    named={profile: named(scale) for profile, scale in SCALES.items()},
+    named=named,
 )
 
 

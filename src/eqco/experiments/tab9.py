@@ -36,10 +36,10 @@ from eqco.experiments.experiment import (
 from eqco.experiments.published import PUBLISHED
 from eqco.experiments.tasks import moco, simo
 from eqco.experiments.training_runs import (
-    adding_up,
-    advancing,
-    open_data,
-    spent,
+    add_cost,
+    cost_so_far,
+    progress_callback,
+    refuse_stopped,
     train_or_resume,
 )
 from eqco.recipes import RECIPES, profiles, recipe_from_dict, recipe_to_dict
@@ -56,44 +56,42 @@ RANDOM = "random init"
 CLASS_AP50 = "AP50, "  # before the class, in the name of a metric
 
 
-def run(recipe: Recipe, seed: int, site: RunContext) -> RunResult:
+def run(recipe: Recipe, seed: int, context: RunContext) -> RunResult:
     """Fine-tune and test one detector, resuming where an earlier call was stopped."""
-    files = RunDirectory(site.work / f"tab9-{recipe_hash(recipe)}-{seed}")
-    earlier = spent(files)
+    files = RunDirectory(context.work / f"tab9-{recipe_hash(recipe)}-{seed}")
+    earlier = cost_so_far(files)
     if files.result.exists():
-        site.advance(units(recipe))
+        context.advance(units(recipe))
     else:
-        fine_tune(recipe, seed, files, site)
+        fine_tune(recipe, seed, files, context)
     result = read_json(files.result)
+    classes = {
+        f"{metric}, {name}": value
+        for name, values in result["classes"].items()
+        for metric, value in values.items()
+    }
     return RunResult(
-        metrics={
-            **result["overall"],
-            **{
-                f"{metric}, {name}": value
-                for name, values in result["classes"].items()
-                for metric, value in values.items()
-            },
-        },
+        metrics={**result["overall"], **classes},
         curves={"loss": [(line["step"], line["loss"]) for line in files.read_metrics()]},
         earlier=earlier,
     )
 
 
-def fine_tune(recipe: Recipe, seed: int, run: RunDirectory, site: RunContext) -> None:
+def fine_tune(recipe: Recipe, seed: int, run: RunDirectory, context: RunContext) -> None:
     """Train and test the detector of one run, from the beginning or from its last checkpoint."""
     require_pycocotools()  # before hours of pre-training
-    show = advancing(site)
-    folder = data_folder(recipe["data"], site)
-    weights, backbone = initial_weights(recipe, site), recipe["backbone"]
+    show = progress_callback(context)
+    folder = data_folder(recipe["data"], context)
+    weights, backbone = initial_weights(recipe, context), recipe["backbone"]
     settings = detection_from_dict({**recipe["detection"], "seed": seed})
-    with adding_up(run):
-        if site.launch is not None:
-            asked = {"detection": detection_to_dict(settings), "weights": weights}
-            site.launch({**asked, "backbone": backbone}, str(folder), run.path)
-            site.advance(units(recipe))
+    with add_cost(run):
+        if context.launch is not None:
+            detector = {"detection": detection_to_dict(settings), "weights": weights}
+            context.launch({**detector, "backbone": backbone}, str(folder), run.path)
+            context.advance(units(recipe))
             return
         if run.last.exists():
-            outcome = resume_transfer(run.path, folder, device=site.device, show=show)
+            outcome = resume_transfer(run.path, folder, device=context.device, show=show)
         else:
             outcome = transfer_detection(
                 weights,
@@ -101,98 +99,79 @@ def fine_tune(recipe: Recipe, seed: int, run: RunDirectory, site: RunContext) ->
                 settings,
                 out=run.path,
                 backbone=backbone,
-                device=site.device,
+                device=context.device,
                 show=show,
             )
-    if outcome.stopped_by is not None:
-        raise InputError(f"stopped by {outcome.stopped_by}; run the same command to go on.")
+    refuse_stopped(outcome.stopped_by)
 
 
-def data_folder(name: str, site: RunContext) -> Path:
+def data_folder(name: str, context: RunContext) -> Path:
     """Where the annotated images are; the synthetic ones are drawn."""
     if name == "squares":
-        return write_squares(site.work / "squares", images={"train": 8, "test": 4}, side=64)
-    if name not in site.folders:
+        return write_squares(context.work / "squares", images={"train": 8, "test": 4}, side=64)
+    if name not in context.folders:
         raise MissingDataError(
             f"tab9 needs the data set {name}; give its folder with --{name} FOLDER."
         )
-    return site.folders[name]
+    return context.folders[name]
 
 
-def initial_weights(recipe: Recipe, site: RunContext) -> str:
+def initial_weights(recipe: Recipe, context: RunContext) -> str:
     """What a run starts from; contrastive weights are trained first if need be."""
     if "pretraining" in recipe:
-        return str(pretrain(recipe["pretraining"], site))
+        return str(pretrain(recipe["pretraining"], context))
     return "random" if recipe["initial"] == RANDOM else f"torchvision:{recipe['backbone']}"
 
 
-def pretrain(pretraining: Mapping[str, Any], site: RunContext) -> Path:
+def pretrain(pretraining: Mapping[str, Any], context: RunContext) -> Path:
     """Do what is missing of a pre-training; its run directory."""
-    run = RunDirectory(site.work / pretraining["run"])
+    run = RunDirectory(context.work / pretraining["run"])
     if run.recipe.exists() and run.read_recipe() != pretraining["recipe"]:
         raise InputError(
             f"{run.path} holds a training by another recipe than tab9's; move it away, or choose "
             f"another --work."
         )
     if not run.result.exists():
-        data = pretraining["data"]
-        source = open_data(data, site)  # refused here if it is missing, also with processes
         # its steps are no part of the fine-tuning's progress
-        silent = replace(site, advance=lambda count: None)
-        if site.launch is not None:
-            with adding_up(run):
-                site.launch(pretraining["recipe"], str(site.folders.get(data, data)), run.path)
-        else:
-            train_or_resume(recipe_from_dict(pretraining["recipe"]), source, run, silent)
+        silent = replace(context, advance=lambda count: None)
+        recipe = recipe_from_dict(pretraining["recipe"])
+        train_or_resume(recipe, pretraining["data"], run, silent)
     return run.path
 
 
 def compare(records: Sequence[Record]) -> list[Comparison]:
-    """AP and its parts in percent, one row for each kind of weights; AP50 of each class beside."""
+    """AP and its parts in percent, one row for each kind of weights; AP50 of each class beside.
+
+    The paper's numbers are of COCO and say nothing about other data.
+    """
     if not records:
         return []
-    groups: dict[str, list[Record]] = {}
-    for record in sorted(records, key=lambda record: record.seed):
-        groups.setdefault(record.recipe["initial"], []).append(record)
-    order = dict.fromkeys(recipe["initial"] for recipe in PAPER)
-    rows = sorted(groups, key=list(order).index)
     columns = {metric: Coordinates(metric=metric) for metric in METRICS}
     columns |= {
         key: Coordinates(metric="AP50", category=key.removeprefix(CLASS_AP50))
         for key in records[0].metrics
         if key.startswith(CLASS_AP50)
     }
-    return [
-        Comparison(
-            row=Coordinates(weights=row),
-            column=column,
-            values=tuple(100 * record.metrics[key] for record in groups[row]),
-            seeds=tuple(record.seed for record in groups[row]),
-            # the paper's numbers are of COCO and say nothing about other data
-            published=PUBLISHED["tab9"].numbers[row, key]
-            if records[0].profile == "paper" and key in METRICS
-            else None,
-        )
-        for row in rows
-        for key, column in columns.items()
-        if all(key in record.metrics for record in groups[row])
-    ]
+    numbers = PUBLISHED["tab9"].numbers if records[0].profile == "paper" else {}
+    cells = []
+    for row in dict.fromkeys(recipe["initial"] for recipe in PAPER):
+        runs = [record for record in records if record.recipe["initial"] == row]
+        runs.sort(key=lambda record: record.seed)
+        for key, column in columns.items():
+            if runs and all(key in record.metrics for record in runs):
+                values = {record.seed: 100 * record.metrics[key] for record in runs}
+                at = Coordinates(weights=row)
+                cells.append(Comparison.of(at, column, values, published=numbers.get((row, key))))
+    return cells
 
 
 def gain(cells: Sequence[Comparison]) -> list[Comparison]:
     """What each kind of weights adds to random ones, seed by seed, in points."""
-    random = Coordinates(weights=RANDOM)
-    base = {cell.column: cell for cell in cells if cell.row == random}
+    base = {cell.column: cell for cell in cells if cell.row == Coordinates(weights=RANDOM)}
     return [
-        Comparison(
-            row=cell.row,
-            column=cell.column,
-            values=tuple(ours - theirs for ours, theirs in pairs.values()),
-            seeds=tuple(pairs),
-        )
+        Comparison.of(cell.row, cell.column, {seed: a - b for seed, (a, b) in pairs.items()})
         for cell in cells
-        if cell.row != random
-        and cell.column in base
+        if cell is not base.get(cell.column, cell)
         and (pairs := seed_by_seed([cell, base[cell.column]]))
     ]
 
@@ -203,11 +182,8 @@ def published_on_coco(records: Sequence[Record]) -> dict[str, list[Comparison]]:
         return {}
     return {
         "Published, on COCO": [
-            Comparison(
-                row=Coordinates(weights=weights),
-                column=Coordinates(metric=metric),
-                values=(),
-                published=number,
+            Comparison.of(
+                Coordinates(weights=weights), Coordinates(metric=metric), {}, published=number
             )
             for (weights, metric), number in PUBLISHED["tab9"].numbers.items()
         ]
@@ -251,17 +227,8 @@ def small_simo(*, size: int, num_queries: int, epochs: int, **changes: Any) -> T
 
 
 COCO = DetectionSettings(on_bad_boxes="skip")  # a few boxes of COCO's own are empty
-TINY = replace(
-    DESK,
-    epochs=2,
-    drops=(1,),
-    warmup_steps=1,
-    sides=(64,),
-    channels=16,
-    proposals=20,
-    sampled_boxes=8,
-    precise_images=8,
-)
+TINY = replace(DESK, epochs=2, drops=(1,), warmup_steps=1, sides=(64,), channels=16)
+TINY = replace(TINY, proposals=20, sampled_boxes=8, precise_images=8)
 SMOKE_PRETRAINING = pretraining_of(
     "tab9-smoke-pretraining-0", "groceries", small_simo(size=32, num_queries=128, epochs=1)
 )
@@ -278,17 +245,10 @@ PAPER_PRETRAININGS = {
 PAPER: list[Recipe] = [
     from_weights(RANDOM, "coco", "resnet50", COCO),
     from_weights("supervised", "coco", "resnet50", COCO),
-    *(
-        from_weights(
-            title,
-            "coco",
-            "resnet50",
-            COCO,
-            pretraining_of(published.run_name(0), "imagenet", published.recipe),
-        )
-        for title, published in PAPER_PRETRAININGS.items()
-    ),
 ]
+for title, published in PAPER_PRETRAININGS.items():
+    pretraining = pretraining_of(published.run_name(0), "imagenet", published.recipe)
+    PAPER.append(from_weights(title, "coco", "resnet50", COCO, pretraining))
 
 TAB9 = Experiment(
     name="tab9",

@@ -11,7 +11,7 @@ from eqco.runtime.records import recipe_hash
 
 __all__ = ["GradientTask", "TrainingTask", "moco", "simclr", "simo"]
 
-GRADIENT_MOMENTS = 4  # Fig. 2 looks at a quarter, a half, three quarters and the end
+GRADIENT_MOMENTS = 4  # a quarter, a half, three quarters and the end
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,13 +90,13 @@ def simo(
     16
     """
     published = replace(RECIPES["simo"], method=SiMoSettings(count=count, queue_size=queue))
-    recipe = at_scale(imitating(published, alpha), scale, epochs=epochs, num_queries=num_queries)
+    recipe = at_scale(with_alpha(published, alpha), scale, epochs=epochs, num_queries=num_queries)
     recipe = replace(
         recipe,
         method=replace(recipe.method, **method),
         encoder=replace(recipe.encoder, **(encoder or {})),
     )
-    return evaluated(recipe, scale)
+    return evaluation_task(recipe, scale)
 
 
 def moco(
@@ -115,29 +115,31 @@ def moco(
     >>> moco("mocov2", PAPER, count=65536, alpha=None).recipe.training.keep_every
     50
     """
-    published = imitating(replace(RECIPES[framework], method=MoCoSettings(queue_size=count)), alpha)
+    published = with_alpha(
+        replace(RECIPES[framework], method=MoCoSettings(queue_size=count)), alpha
+    )
     recipe = at_scale(published, scale, epochs=epochs, num_queries=num_queries)
     baseline = replace(RECIPES["mocov2"], method=MoCoSettings(queue_size=scale.memory))
     if published == baseline:
         keep = max(1, recipe.training.epochs // GRADIENT_MOMENTS)
         recipe = replace(recipe, training=replace(recipe.training, keep_every=keep))
-    return evaluated(recipe, scale)
+    return evaluation_task(recipe, scale)
 
 
 def simclr(scale: Scale, *, count: int, alpha: float | None) -> TrainingTask:
     """A training of SimCLR; negatives are drawn from both views."""
     published = replace(RECIPES["simclr"], method=SimCLRSettings(count=count))
-    return evaluated(at_scale(imitating(published, alpha), scale), scale, protocol="simclr")
+    return evaluation_task(at_scale(with_alpha(published, alpha), scale), scale, protocol="simclr")
 
 
-def imitating(recipe: Recipe, alpha: float | None) -> Recipe:
+def with_alpha(recipe: Recipe, alpha: float | None) -> Recipe:
     """The recipe with an α: 256 and 256.0 are one training, and get one name."""
     exact = None if alpha is None else float(alpha)
     return replace(recipe, objective=replace(recipe.objective, alpha=exact))
 
 
-def evaluated(recipe: Recipe, scale: Scale, protocol: str = "moco") -> TrainingTask:
-    """The training on the data of a scale, and the accuracy that it asks for."""
+def evaluation_task(recipe: Recipe, scale: Scale, protocol: str = "moco") -> TrainingTask:
+    """The training on the data of a scale, and its accuracy."""
     return TrainingTask(
         data=scale.data,
         recipe=recipe,

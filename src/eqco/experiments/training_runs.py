@@ -38,7 +38,7 @@ class TrainedRun:
         ((name, accuracy),) = read_json(self.directory.result)["probe"].items()
         if not name.startswith(f"knn{neighbours}_"):
             raise InputError(
-                f"{self.directory.result} holds {name}, and the experiment asks for "
+                f"{self.directory.result} holds {name}, and the experiment needs "
                 f"{neighbours} neighbours. Move {self.directory.path} away to train it again."
             )
         return float(accuracy)
@@ -50,7 +50,7 @@ class TrainedRun:
 
     @property
     def code(self) -> str:
-        """The version that trained it, which may be older than the one that asks."""
+        """The version that trained it, which may be older than this one."""
         return str(read_json(self.directory.result)["code"])
 
 
@@ -63,27 +63,22 @@ def train_once(task: TrainingTask, seed: int, context: RunContext) -> TrainedRun
     source = open_data(task.data, context)
     training = replace(task.recipe, training=replace(task.recipe.training, seed=seed))
     run = RunDirectory(context.work / task.run_name(seed))
-    earlier = spent(run)
+    earlier = cost_so_far(run)
     if run.result.exists():
         context.advance(read_json(run.result)["steps"])
-    elif context.launch is not None:
-        data = str(context.folders.get(task.data, task.data))
-        with adding_up(run):
-            context.launch(recipe_to_dict(training), data, run.path)
-        context.advance(read_json(run.result)["steps"])
     else:
-        train_or_resume(training, source, run, context)
+        train_or_resume(training, task.data, run, context)
     return TrainedRun(directory=run, training=training, source=source, earlier=earlier)
 
 
 def open_data(data: str, context: RunContext) -> Source:
     """A data set from the folder the context names, or by its own name; opened once per process."""
     if data in context.folders:
-        source = opened(str(context.folders[data]))
+        source = open_once(str(context.folders[data]))
         check_size(data, source, context.folders[data])
         return source
     try:
-        return opened(data)
+        return open_once(data)
     except InputError as error:
         raise MissingDataError(
             f"{error} Give its folder with --{data} FOLDER. Profile smoke, and embedded where an "
@@ -105,27 +100,36 @@ def check_size(data: str, source: Source, folder: Path) -> None:
 
 
 @lru_cache(maxsize=1)
-def opened(data: str) -> Source:
-    """The source, kept until another is asked for."""
+def open_once(data: str) -> Source:
+    """The source, kept until another is needed."""
     return open_source(data)
 
 
-def train_or_resume(
-    training: Recipe, source: Source, run: RunDirectory, context: RunContext
-) -> None:
+def train_or_resume(training: Recipe, data: str, run: RunDirectory, context: RunContext) -> None:
     """Train from the beginning, or resume where an earlier call was stopped."""
-    show = advancing(context)
-    with adding_up(run):
+    source = open_data(data, context)  # refused here if it is missing, also with processes
+    show = progress_callback(context)
+    with add_cost(run):
+        if context.launch is not None:
+            folder = str(context.folders.get(data, data))
+            context.launch(recipe_to_dict(training), folder, run.path)
+            context.advance(read_json(run.result)["steps"])
+            return
         if run.last.exists():
             outcome = resume(run.path, source, device=context.device, show=show)
         else:
             outcome = train(training, source, out=run.path, device=context.device, show=show)
-    if outcome.stopped_by is not None:
-        raise InputError(f"stopped by {outcome.stopped_by}; run the same command to go on.")
+    refuse_stopped(outcome.stopped_by)
 
 
-def advancing(context: RunContext) -> Callable[[StepReport], None]:
-    """Takes reports of a training, and tells the context of the steps since the last."""
+def refuse_stopped(signal: str | None) -> None:
+    """A run that was stopped has no result to record."""
+    if signal is not None:
+        raise InputError(f"stopped by {signal}; run the same command to resume.")
+
+
+def progress_callback(context: RunContext) -> Callable[[StepReport], None]:
+    """Takes reports of a training, and advances the context by the steps since the last."""
     seen = 0
 
     def show(report: StepReport) -> None:
@@ -141,7 +145,7 @@ def cost_file(run: RunDirectory) -> Path:
     return run.path / "cost.json"
 
 
-def spent(run: RunDirectory) -> tuple[float, float]:
+def cost_so_far(run: RunDirectory) -> tuple[float, float]:
     """Seconds, and seconds of processor, that calls have spent on a training so far."""
     if not cost_file(run).exists():
         return 0.0, 0.0
@@ -150,13 +154,13 @@ def spent(run: RunDirectory) -> tuple[float, float]:
 
 
 @contextmanager
-def adding_up(run: RunDirectory) -> Iterator[None]:
+def add_cost(run: RunDirectory) -> Iterator[None]:
     """Add the time this block takes to what was spent, also when it is stopped.
 
     Processor time is of this process and of those it has started and seen end.
     """
     start, start_cpu = time.perf_counter(), processor_seconds()
-    before = spent(run)
+    before = cost_so_far(run)
     try:
         yield
     finally:

@@ -4,13 +4,14 @@ Any table of comparisons becomes charts here: lines where its columns count some
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from eqco.experiments.coordinates import Coordinates, Place, axis_of, distinct
 from eqco.experiments.experiment import Comparison
 from eqco.report.style import COLOURS, SHADES
+from eqco.report.tables import kind_words
 from eqco.report.words import axis_words, words
 
 __all__ = [
@@ -18,19 +19,20 @@ __all__ = [
     "LineStyle",
     "Quantity",
     "Series",
+    "bar_chart",
     "bars_of_cells",
     "chart_data",
     "charts_of_cells",
     "colours_of",
-    "families",
-    "own_name",
+    "family_and_name",
     "series_of_cells",
-    "share_scale",
+    "share_span",
 ]
 
 Point = tuple[float, float]
 LineStyle = Literal["line", "thin", "dashed", "marks", "bars"]
-FAMILY = ("framework", "source")  # what rows of one chart have in common
+# what the rows of one chart have in common, where they differ by their loss
+FAMILY = ("framework", "source", "after_epochs", "information")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,9 +42,9 @@ class Series:
     Args:
         name: as the legend says it; series of one name in neighbouring charts are toggled together.
         points: (x, y); in a chart with categories x is the place of the category.
-        low, high: the range at each point, over seeds unless the name says otherwise, or empty.
+        low, high: the range at each point, or empty.
         colour: a name of `style.COLOURS`, "ink", or "shade 0" … "shade 9" along a scale.
-        look: a line with marks, a thin line alone, a dashed line, hollow marks, or bars.
+        style: a line with marks, a thin line alone, a dashed line, hollow marks, or bars.
         published: whether the numbers are the paper's; drawn with hollow marks.
     """
 
@@ -51,7 +53,7 @@ class Series:
     low: Sequence[float] = ()
     high: Sequence[float] = ()
     colour: str = "eqco"
-    look: LineStyle = "line"
+    style: LineStyle = "line"
     published: bool = False
 
     def __post_init__(self) -> None:
@@ -75,9 +77,9 @@ class Chart:
         covers: values that the y axis must reach to, so that charts can share a scale.
     """
 
-    title: str
-    x_label: str
-    y_label: str
+    title: str = ""
+    x_label: str = ""
+    y_label: str = ""
     series: Sequence[Series]
     log_x: bool = False
     log_y: bool = False
@@ -113,17 +115,22 @@ def finite(series: Series) -> Series:
     >>> finite(Series(name="loss", points=[(1, 2.0), (2, math.nan)])).points
     [(1, 2.0)]
     """
-    kept = [i for i, (_, y) in enumerate(series.points) if math.isfinite(y)]
-    low, high = ([side[i] for i in kept] if side else () for side in (series.low, series.high))
-    return replace(series, points=[series.points[i] for i in kept], low=low, high=high)
+    shown = [i for i, (_, y) in enumerate(series.points) if math.isfinite(y)]
+    low, high = ([side[i] for i in shown] if side else () for side in (series.low, series.high))
+    return replace(series, points=[series.points[i] for i in shown], low=low, high=high)
 
 
 def series_of_cells(
-    name: str, cells: Sequence[Comparison], places: Sequence[float], **looks: Any
+    name: str,
+    cells: Sequence[Comparison],
+    places: Sequence[float],
+    *,
+    colour: str = "eqco",
+    style: LineStyle = "line",
 ) -> list[Series]:
     """Our means with their range, where there are any, and the paper's numbers likewise.
 
-    The range is over seeds, or over test images where the cells say so.
+    The range is over seeds, or the interval that the cells have.
 
     >>> cell = Comparison(row="", column="", values=(1.0, 3.0), published=2.5)
     >>> ours, paper = series_of_cells("EqCo", [cell], [16])
@@ -132,24 +139,29 @@ def series_of_cells(
     """
     placed = list(zip(places, cells, strict=True))
     run = [(place, cell) for place, cell in placed if cell.values]
-    ranged = any(cell.interval or len(cell.values) > 1 for _, cell in run)
     ends = [cell.interval or (min(cell.values), max(cell.values)) for _, cell in run]
+    ranged = any(cell.interval or len(cell.values) > 1 for _, cell in run)
+    in_paper = next((words(c.printed[0]) for c in cells if c.printed), name)
     ours = Series(
         name=name,
         points=[(place, cell.mean) for place, cell in run],
         low=[low for low, _ in ends] if ranged else (),
         high=[high for _, high in ends] if ranged else (),
-        **looks,
+        colour=colour,
+        style=style,
     )
-    printed = [(place, c.published) for place, c in placed if c.published is not None]
-    hollow = {"look": "bars" if looks.get("look") == "bars" else "marks", "published": True}
-    in_paper = next((words(c.printed[0]) for c in cells if c.printed), name)
-    paper = Series(name=f"{in_paper}, paper", points=printed, **{**looks, **hollow})
+    paper = Series(
+        name=f"{in_paper}, paper",
+        points=[(place, c.published) for place, c in placed if c.published is not None],
+        colour=colour,
+        style="bars" if style == "bars" else "marks",
+        published=True,
+    )
     return [series for series in (ours, paper) if series.points]
 
 
 def charts_of_cells(cells: Sequence[Comparison], quantity: Quantity) -> list[Chart]:
-    """Lines against what the columns count, a chart for each framework or source; or bars.
+    """Lines against what the columns count, a chart for each family of rows; or bars.
 
     >>> at = [Coordinates(num_negatives=k) for k in (16, 64, 256)]
     >>> row = [Comparison(row="eqco", column=c, values=(c.num_negatives / 8,)) for c in at]
@@ -160,50 +172,41 @@ def charts_of_cells(cells: Sequence[Comparison], quantity: Quantity) -> list[Cha
     axis, values = axis_of(distinct(cell.column for cell in cells))
     if len(values) < 2 or len(cells) < 3:
         return bars_of_cells(cells, quantity)
-    groups = families(distinct(cell.row for cell in cells))
-    own = distinct(own_name(row) for rows in groups.values() for row in rows)
-    colours = dict(zip(own, colours_of(own), strict=True))
-    charts = []
-    for family, rows in groups.items():
-        series = []
-        for row in rows:
-            here = sorted((c for c in cells if c.row == row), key=lambda c: values[c.column])
-            name = own_name(row)
-            at = [values[cell.column] for cell in here]
-            series += series_of_cells(words(name), here, at, colour=colours[name])
-        places = sorted(values.values())
-        chart = Chart(
+    ticks = sorted(values.values())
+    rows = {row: family_and_name(row) for row in distinct(cell.row for cell in cells)}
+    names = distinct(name for _, name in rows.values())
+    colours = dict(zip(names, colours_of(names), strict=True))
+    series: dict[Coordinates, list[Series]] = {}
+    for row, (family, name) in rows.items():
+        here = sorted((c for c in cells if c.row == row), key=lambda cell: values[cell.column])
+        kinds = kind_words(here)
+        label = f"{words(name)} ({kinds})" if kinds else words(name)
+        series.setdefault(family, []).extend(
+            series_of_cells(label, here, [values[c.column] for c in here], colour=colours[name])
+        )
+    charts = [
+        Chart(
             title=words(family),
             x_label=axis_words(axis),
-            y_label="",
-            series=series,
-            log_x=places[-1] >= 4 * places[0] > 0,
-            ticks=places,
+            y_label=quantity.ours,
+            series=found,
+            log_x=ticks[-1] >= 4 * ticks[0] > 0,
+            ticks=ticks,
         )
-        charts += sides_of(chart, quantity)
-    return share_span(charts)
+        for family, found in series.items()
+    ]
+    return share_span([side for chart in charts for side in sides_of(chart, quantity)])
 
 
-def families(rows: Sequence[Place]) -> dict[Coordinates, list[Place]]:
-    """Rows that differ by their loss, by framework and source: a chart for each.
+def family_and_name(row: Place) -> tuple[Coordinates, Place]:
+    """What a row shares with others that differ by their loss, and its name among them.
 
-    >>> rows = [Coordinates(framework=name, loss="infonce") for name in ("MoCo", "SimCLR")]
-    >>> [words(family) for family in families(rows)]
-    ['MoCo', 'SimCLR']
+    >>> [words(part) for part in family_and_name(Coordinates(framework="MoCo", loss="infonce"))]
+    ['MoCo', 'InfoNCE']
     """
-    found: dict[Coordinates, list[Place]] = {}
-    for row in rows:
-        grouped = isinstance(row, Coordinates) and row.loss is not None
-        family = row.only(*FAMILY) if grouped else Coordinates()  # type: ignore[union-attr]
-        found.setdefault(family, []).append(row)
-    return found
-
-
-def own_name(row: Place) -> Place:
-    """What a row is called beside the others of its family."""
     if isinstance(row, Coordinates) and row.loss is not None:
-        return row.without(*FAMILY)
-    return row
+        return row.only(*FAMILY), row.without(*FAMILY)
+    return Coordinates(), row
 
 
 def colours_of(rows: Sequence[Place]) -> list[str]:
@@ -235,7 +238,7 @@ def bars_of_cells(cells: Sequence[Comparison], quantity: Quantity) -> list[Chart
         title = words(group) if len(groups) > 1 or isinstance(group, Coordinates) else ""
         own = [(cell.column if one_row else cell.row, cell) for cell in here]
         if quantity.same:
-            charts.append(bar_chart(title, quantity.ours, own))
+            charts.append(cell_bars(title, quantity.ours, own))
             continue
         run = [(name, replace(cell, published=None)) for name, cell in own if cell.values]
         printed = [
@@ -245,85 +248,62 @@ def bars_of_cells(cells: Sequence[Comparison], quantity: Quantity) -> list[Chart
         ]
         several = len(printed) > 1  # a number alone is in the table
         if run:
-            charts.append(bar_chart(side(title, "ours" * several), quantity.ours, run))
+            charts.append(cell_bars(side_title(title, "ours" * several), quantity.ours, run))
         if several:
-            charts.append(bar_chart(side(title, "paper"), quantity.paper, printed))
+            charts.append(cell_bars(side_title(title, "paper"), quantity.paper, printed))
     return charts
 
 
-def bar_chart(title: str, label: str, named: Sequence[tuple[Place, Comparison]]) -> Chart:
-    """A row of bars for each name."""
-    return Chart(
-        title=title,
-        x_label="",
-        y_label=label,
-        series=series_of_cells("ours", [c for _, c in named], range(len(named)), look="bars"),
-        categories=[words(name) for name, _ in named],
-        from_zero=True,
-    )
+def cell_bars(title: str, label: str, named: Sequence[tuple[Place, Comparison]]) -> Chart:
+    """A row of bars for each named cell."""
+    series = series_of_cells("ours", [c for _, c in named], range(len(named)), style="bars")
+    categories = [words(name) for name, _ in named]
+    return Chart(title=title, y_label=label, series=series, categories=categories, from_zero=True)
 
 
-def side(title: str, whose: str) -> str:
-    """A title that says whose numbers a chart has.
+def bar_chart(title: str, label: str, name: str, values: Mapping[str, float]) -> Chart:
+    """A bar for each value by its name."""
+    points = [(float(place), value) for place, value in enumerate(values.values())]
+    series = [Series(name=name, points=points, style="bars")]
+    return Chart(title=title, y_label=label, series=series, categories=list(values), from_zero=True)
 
-    >>> side("MoCo", "paper"), side("", "ours")
-    ('MoCo: paper', 'ours')
-    """
+
+def side_title(title: str, whose: str) -> str:
+    """A title that says whose numbers a chart has: `MoCo: paper`."""
     return ": ".join(filter(None, (title, whose)))
 
 
 def sides_of(chart: Chart, quantity: Quantity) -> list[Chart]:
     """The chart, or ours and the paper's beside each other on axes of their own."""
-    chart = replace(chart, y_label=quantity.ours)
     ours, paper = ([s for s in chart.series if s.published is whose] for whose in (False, True))
     if quantity.same or not paper:
         return [chart]
     if len({x for one in paper for x, _ in one.points}) < 2:  # a point alone is in the table
         return [replace(chart, series=ours)] if ours else []
-    sides = [
-        replace(chart, title=side(chart.title, "ours"), series=ours),
-        replace(
-            chart,
-            title=side(chart.title, "paper"),
-            series=[replace(series, look="line") for series in paper],
-            y_label=quantity.paper,
-        ),
-    ]
-    return [with_own_ticks(each) for each in sides if each.series]
-
-
-def with_own_ticks(chart: Chart) -> Chart:
-    """The chart without the ticks at which none of its series has a point."""
-    used = {x for series in chart.series for x, _ in series.points}
-    return replace(chart, ticks=[tick for tick in chart.ticks if tick in used])
-
-
-def share_scale(charts: Sequence[Chart]) -> list[Chart]:
-    """The same charts with one y axis for all."""
-    low, high = reach(charts)
-    return [replace(chart, covers=(low, high)) for chart in charts]
+    lines = [replace(series, style="line") for series in paper]
+    charts = []
+    for whose, label, series in (
+        ("ours", quantity.ours, ours),
+        ("paper", quantity.paper, lines),
+    ):
+        used = {x for each in series for x, _ in each.points}
+        ticks = [tick for tick in chart.ticks if tick in used]
+        title = side_title(chart.title, whose)
+        side = replace(chart, title=title, y_label=label, series=series, ticks=ticks)
+        charts += [side] if series else []
+    return charts
 
 
 def share_span(charts: Sequence[Chart]) -> list[Chart]:
     """The same charts: one y axis for each quantity, all as long, so that slopes compare."""
-    ends = {
-        label: reach([chart for chart in charts if chart.y_label == label])
-        for label in distinct(chart.y_label for chart in charts)
-    }
-    half = max((high - low for low, high in ends.values()), default=0.0) / 2
-    middles = {label: (low + high) / 2 for label, (low, high) in ends.items()}
+    shown: dict[str, list[float]] = {}
+    for chart in charts:
+        for series in chart.series:
+            values = (*(y for _, y in series.points), *series.low, *series.high)
+            shown.setdefault(chart.y_label, []).extend(values)
+    half = max((max(values) - min(values) for values in shown.values()), default=0.0) / 2
+    middles = {label: (min(values) + max(values)) / 2 for label, values in shown.items()}
     return [
         replace(chart, covers=(middles[chart.y_label] - half, middles[chart.y_label] + half))
         for chart in charts
     ]
-
-
-def reach(charts: Sequence[Chart]) -> tuple[float, float]:
-    """The least and the largest value that the charts show."""
-    values = [
-        value
-        for chart in charts
-        for series in chart.series
-        for value in (*(y for _, y in series.points), *series.low, *series.high)
-    ]
-    return min(values), max(values)

@@ -7,12 +7,13 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 
 from eqco.report.charts import Chart, Series
-from eqco.report.provenance import seeds_of
 from eqco.report.style import COLOURS, INK, panels, save, shade
+from eqco.report.words import plural, seeds_of
 from eqco.runtime.records import Record
 
 __all__ = ["draw_charts", "picture_of"]
 
+IN_ROW = 5  # charts of a picture
 STYLES = {"line": "-", "thin": "-", "dashed": "--", "marks": "none"}
 
 
@@ -22,8 +23,7 @@ def picture_of(
     """A plot for `eqco reproduce` from the charts of the page."""
 
     def plot(records: Sequence[Record], path: Path) -> Path:
-        seeds = len(seeds_of(records))
-        note = f"profile {records[0].profile}, {seeds} seed{'s' * (seeds > 1)}"
+        note = f"profile {records[0].profile}, {plural(len(seeds_of(records)), 'seed')}"
         data = records[0].recipe.get("data")
         return draw_charts(charts(records), path, f"{data}, {note}" if data else note)
 
@@ -31,29 +31,30 @@ def picture_of(
 
 
 def draw_charts(charts: Sequence[Chart], path: Path, note: str = "") -> Path:
-    """All charts in one row, with one legend."""
-    width = max(3.3 if len(charts) < 5 else 2.6, 8.0 / len(charts))
-    figure, axes = panels(len(charts), width=width, height=3.7)
+    """All charts in one row, or in two where they are many, with one legend."""
+    rows = 1 if len(charts) <= IN_ROW else 2
+    columns = -(-len(charts) // rows)
+    width = max(3.3 if columns < IN_ROW else 2.6, 8.0 / columns)
+    figure, axes = panels(columns, rows=rows, width=width, height=3.7)
     handles: dict[str, Artist] = {}
     before = ""
-    for panel, chart in zip(axes, charts, strict=True):
-        if chart.categories:
-            draw_bars(panel, chart)
-        else:
-            draw_lines(panel, chart)
+    for place, (panel, chart) in enumerate(zip(axes, charts, strict=False)):
+        (draw_bars if chart.categories else draw_lines)(panel, chart)
         panel.set_title(chart.title, fontsize=10, color=INK)
-        if chart.y_label == before:  # said once for all panels that share it
+        if chart.y_label == before and place % columns:  # once for all in a row that share it
             panel.set_ylabel("")
         before = chart.y_label
         if len(chart.series) > 1:
             for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
                 handles.setdefault(label, handle)
+    for spare in axes[len(charts) :]:
+        spare.set_axis_off()
     if handles:
         figure.legend(
             list(handles.values()),
             list(handles),
             loc="outside upper center",
-            ncols=max(3, int(len(charts) * width // 2)),
+            ncols=max(3, int(columns * width // 2)),
             fontsize=8.5,
             frameon=False,
         )
@@ -66,16 +67,16 @@ def draw_lines(panel: Axes, chart: Chart) -> None:
     for series in chart.series:
         x, y = zip(*series.points, strict=True) if series.points else ((), ())
         colour, many = colour_of(series), len(x) > 24
-        marked = series.look == "marks" or (series.look == "line" and not many)
+        marked = series.style == "marks" or (series.style == "line" and not many)
         panel.plot(
             x,
             y,
-            linestyle=STYLES[series.look],
+            linestyle=STYLES[series.style],
             marker="o" if marked else "",
             markersize=7 if series.published else 4,
             mfc="none" if series.published else colour,
             color=colour,
-            linewidth=1.6 if series.look == "line" else 1.1,
+            linewidth=1.6 if series.style == "line" else 1.1,
             label=series.name,
         )
         if series.low and many:

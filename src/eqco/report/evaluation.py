@@ -41,31 +41,24 @@ NOTES = {
 
 
 def print_evaluation(console: Console, found: Evaluation) -> None:
-    """The table of rows with intervals, then the classes of the encoder asked about."""
+    """The table of rows with intervals, then the classes of the encoder."""
     images = f"{len(found.train):,} train, {len(found.test):,} {found.test.name} images"
     console.print(f"{found.data}: {images}", style="bold", markup=False, highlight=False)
-    header = ["", "by", "top-1 %"]
-    with_top5 = any(row.top5 for row in found.rows)
-    header += ["top-5 %"] if with_top5 else []
-    lines = [
-        [row.name, row.by, str(row.top1), *([str(row.top5)] if with_top5 else [])]
-        for row in found.rows
-    ]
+    shown = 4 if any(row.top5 for row in found.rows) else 3
+    header = ["", "by", "top-1 %", "top-5 %"][:shown]
+    lines = [[row.name, row.by, str(row.top1), str(row.top5 or "")][:shown] for row in found.rows]
     print_table(console, header, lines)
-    console.print(
+    interval = (
         f"{found.settings} In brackets: 95 % interval, bootstrap over test images; it does not "
-        f"cover another training.",
-        style="dim",
-        markup=False,
-        highlight=False,
+        f"cover another training."
     )
-    for note in filter(None, (NOTES[found.protocol], found.left_out)):
+    for note in filter(None, (interval, NOTES[found.protocol], found.left_out)):
         console.print(note, style="dim", markup=False, highlight=False)
-    asked = found.rows[-1]
-    scores = class_scores(confusion(asked.scores, found.test_features.labels), found.test.classes)
-    console.print(f"\n{asked.name} ({asked.by}), class by class", style="bold", markup=False)
+    encoder = found.rows[-1]
+    scores = class_scores(confusion(encoder.scores, found.test_features.labels), found.test.classes)
+    console.print(f"\n{encoder.name} ({encoder.by}), class by class", style="bold", markup=False)
     worst = sorted(scores, key=lambda score: score.accuracy)
-    shown = scores if len(scores) <= SHOWN_CLASSES else worst[:SHOWN_CLASSES]
+    hardest = scores if len(scores) <= SHOWN_CLASSES else worst[:SHOWN_CLASSES]
     print_table(
         console,
         ["class", "images", "right %", "most often taken for"],
@@ -76,11 +69,11 @@ def print_evaluation(console: Console, found: Evaluation) -> None:
                 f"{100 * score.accuracy:.1f}",
                 f"{score.mistaken_for} ({score.mistakes})" if score.mistakes else "–",
             ]
-            for score in shown
+            for score in hardest
         ],
     )
-    if len(shown) < len(scores):
-        console.print(f"the {len(shown)} hardest of {len(scores)}; all are in the JSON file")
+    if len(hardest) < len(scores):
+        console.print(f"the {len(hardest)} hardest of {len(scores)}; all are in the JSON file")
 
 
 def evaluation_files(out: Path, protocol: str) -> tuple[Path, ...]:
@@ -92,8 +85,8 @@ def evaluation_files(out: Path, protocol: str) -> tuple[Path, ...]:
 def write_evaluation(found: Evaluation, out: Path, settings: dict[str, Any]) -> list[Path]:
     """Write result, confusions, map and gallery; returns the files written."""
     out.mkdir(parents=True, exist_ok=True)
-    asked, labels = found.rows[-1], found.test_features.labels
-    table = confusion(asked.scores, labels)
+    encoder = found.rows[-1]
+    table = confusion(encoder.scores, found.test_features.labels)
     classes = found.test.classes
     result = {
         "weights": found.weights.name,
@@ -109,13 +102,13 @@ def write_evaluation(found: Evaluation, out: Path, settings: dict[str, Any]) -> 
         "left_out": found.left_out,
         "classes": [asdict(score) for score in class_scores(table, classes)],
         "confusion": table.tolist(),
-        "predictions": asked.scores.argmax(dim=1).tolist(),
+        "predictions": encoder.scores.argmax(dim=1).tolist(),
         "code": code_version(),
         "hardware": hardware(),
     }
     file, confusions, map_file, gallery = evaluation_files(out, found.protocol)
     file.unlink(missing_ok=True)  # of the result that is replaced
-    where = f"{asked.name} on {found.data} ({found.test.name})"
+    where = f"{encoder.name} on {found.data} ({found.test.name})"
     written = [draw_confusion(table, classes, confusions, where)]
     if len(found.test_features.values) >= MIN_IMAGES:
         placed = feature_map(found.test_features)

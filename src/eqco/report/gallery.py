@@ -1,4 +1,4 @@
-"""Queries with their nearest neighbours: what people look at first."""
+"""Queries with their nearest neighbours."""
 
 from pathlib import Path
 
@@ -33,20 +33,20 @@ def draw_gallery(
     A green frame: of the query's class; a red one: of another. Queries are drawn by the seed, one
     of each class and no second one before every class has its first: nobody chose them.
     """
-    (asked, asked_features), (known, known_features) = test, train
-    chosen = spread_choice(asked_features.labels, queries, seed)
+    (queried, query_features), (known, known_features) = test, train
+    chosen = spread_choice(query_features.labels, queries, seed)
     count = min(neighbours, len(known_features.values))
-    _, places = nearest(asked_features.values[chosen], known_features.values, count)
+    _, places = nearest(query_features.values[chosen], known_features.values, count)
     rows = []
     for number, found in zip(chosen.tolist(), places.tolist(), strict=True):
-        label = int(asked_features.labels[number])
+        label = int(query_features.labels[number])
         same = [int(known_features.labels[place]) == label for place in found]
-        tiles = [framed(to_picture(asked.images.read(number)), QUERY)]
+        tiles = [frame(to_picture(queried.images.read(number)), QUERY)]
         tiles += [
-            framed(to_picture(known.images.read(place)), RIGHT if hit else WRONG)
+            frame(to_picture(known.images.read(place)), RIGHT if hit else WRONG)
             for place, hit in zip(found, same, strict=True)
         ]
-        rows.append((f"{asked.classes[label]}: {sum(same)} of {count}", tiles))
+        rows.append((f"{queried.classes[label]}: {sum(same)} of {count}", tiles))
     save_picture(grid(title, rows, TILE, after_first=4 * GAP), path)
     return path
 
@@ -69,7 +69,7 @@ def spread_choice(labels: torch.Tensor, count: int, seed: int) -> torch.Tensor:
     return torch.tensor(sorted(first, key=lambda number: int(labels[number])))
 
 
-def framed(image: Image.Image, colour: str) -> Image.Image:
+def frame(image: Image.Image, colour: str) -> Image.Image:
     """The image inside a square frame."""
     inner = fit(image, TILE - 2 * FRAME)
     square = Image.new("RGB", (TILE - 2 * FRAME, TILE - 2 * FRAME), "white")

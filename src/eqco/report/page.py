@@ -1,44 +1,60 @@
 """All records as one HTML page that needs no network: `eqco report`.
 
 The page is a function of the records: every number on it is in one of them, in the table of
-published numbers, or worked out in the explorer by the rules of `eqco.theory`.
+published numbers, or worked out in the explorer by the rules of `eqco.theory`. Its text is in
+`assets`; templates escape all that comes from a record.
 """
 
 import os
-from collections.abc import Container, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
-from importlib.resources import files
+from itertools import groupby
 from pathlib import Path
-from string import Template
 from typing import Any
+from urllib.parse import quote
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 import eqco
 from eqco.experiments.catalog import EXPERIMENTS
-from eqco.experiments.coordinates import distinct
+from eqco.experiments.coordinates import distinct, in_order
 from eqco.experiments.experiment import Comparison, Experiment, command_for, recorded
 from eqco.experiments.published import PUBLISHED
 from eqco.recipes.profiles import SCALES
 from eqco.report.benchmarks import BENCHMARKS, Benchmark, newest_benchmark, plain_tables
-from eqco.report.catalog import EXHIBITS, Exhibit
-from eqco.report.charts import Chart, chart_data
-from eqco.report.markup import command, comparison_html, data_script, link, table_html
-from eqco.report.provenance import seeds_of
+from eqco.report.catalog import EXHIBITS
+from eqco.report.charts import chart_data
 from eqco.report.status import duration
 from eqco.report.style import palette
-from eqco.report.tables import largest_difference
+from eqco.report.tables import kind_words, largest_difference, number_text
+from eqco.report.words import machine, plural, seeds_of, words
 from eqco.runtime.atomic_files import atomic_write
 from eqco.runtime.records import Record
 
-__all__ = ["is_page", "write_page"]
+__all__ = ["comparison_html", "is_page", "reading_order", "write_page"]
 
-SPOKEN_FOR = ("tab5", "fig4", "study-small-batch", "fig3", "cifar10-simo", "demo")
+SUMMARISED = ("tab5", "fig4", "study-small-batch", "fig3", "cifar10-simo", "demo")
 OF_THE_PAPER = ("figure", "table")
 ORDER = (*OF_THE_PAPER, "study", "example")
 SMOKE = "smoke"
 TITLE = "<title>EqCo: results</title>"  # in assets/page.html
 # whose printed numbers stand beside ours, where not only its own
 SOURCES = {"fig3": ("fig3", "tab4"), "tab2": ("tab2", "fig3")}
+
+TEMPLATES = Environment(
+    loader=PackageLoader("eqco.report", "assets"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+TEMPLATES.policies["json.dumps_kwargs"] = {
+    "ensure_ascii": False,
+    "allow_nan": False,
+    "separators": (",", ":"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,9 +66,66 @@ class Shown:
     records: Sequence[Record]
 
     @property
-    def exhibit(self) -> Exhibit:
-        """How the experiment is shown."""
-        return EXHIBITS[self.experiment.name]
+    def name(self) -> str:
+        """Of the experiment."""
+        return self.experiment.name
+
+    @property
+    def key(self) -> str:
+        """By which the charts are found."""
+        return f"{self.name}/{self.profile}"
+
+    @property
+    def smoke(self) -> bool:
+        """Whether the numbers mean nothing."""
+        return self.profile == SMOKE
+
+    @property
+    def finding(self) -> str:
+        """What the records say."""
+        return EXHIBITS[self.name].finding(self.records)
+
+    @property
+    def about(self) -> str:
+        """Scale, seeds, how many runs, how long they took, and when."""
+        records, seeds = self.records, seeds_of(self.records)
+        wanted = len(self.experiment.recipes(self.profile)) * len(seeds)
+        runs = plural(len(records), "run")
+        if len(records) < wanted:
+            runs = f"{len(records)} of {wanted} runs so far"
+        seed_words = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
+        time = duration(sum(record.seconds for record in records))
+        day = max(record.finished for record in records)[:10]
+        return f"{SCALES[self.profile].about} · {seed_words} · {runs}, {time} · {day}"
+
+    @property
+    def caption(self) -> str:
+        """How to read the first table, and what the paper's numbers are."""
+        cells = self.experiment.compare(self.records)
+        several = any(len(cell.values) > 1 for cell in cells)
+        uneven = len({len(cell.values) for cell in cells}) > 1
+        parts = [f"Mean over {len(seeds_of(self.records))} seeds ± half the spread."] * several
+        parts += ["× n: where a cell has other than that many seeds so far."] * uneven
+        if any(cell.published is not None for cell in cells):
+            sources = SOURCES.get(self.name, (self.name,))
+            places = " and ".join(PUBLISHED[source].place for source in sources)
+            parts.append(f"Paper: {places}; {PUBLISHED[self.name].quantity}.")
+            farthest = largest_difference(cells)
+            if self.profile == "paper" and farthest is not None:
+                parts.append(f"Largest difference: {farthest:.2f}.")
+        return " ".join(parts)
+
+    @property
+    def command(self) -> str:
+        """The command that made the records."""
+        options = {"--seeds": tuple(seeds_of(self.records))}
+        return command_for(self.experiment, self.profile, options=options)
+
+    @property
+    def source(self) -> str:
+        """Where a sentence of the summary comes from."""
+        seeds = plural(len(seeds_of(self.records)), "seed")
+        return f"{self.experiment.label}, profile {self.profile}, {seeds}"
 
 
 def write_page(results: Path, out: Path) -> Path:
@@ -70,36 +143,58 @@ def is_page(path: Path) -> bool:
 
 def page(results: Path, folder: Path) -> str:
     """The page as text; its links lead from `folder` to the records."""
+    experiments = [EXPERIMENTS[name] for name in sorted(EXPERIMENTS, key=reading_order)]
     shown = [
-        Shown(experiment=EXPERIMENTS[name], profile=profile, records=records)
-        for name in sorted(EXPERIMENTS, key=reading_order)
-        for profile in EXPERIMENTS[name].profiles
-        if (records := recorded(EXPERIMENTS[name], profile, results))
+        Shown(experiment=experiment, profile=profile, records=records)
+        for experiment in experiments
+        for profile in experiment.profiles
+        if (records := recorded(experiment, profile, results))
     ]
-    base = Path(os.path.relpath(results, folder))
-    charts: dict[str, list[Chart]] = {}
-    sections = []
-    for name in dict.fromkeys(one.experiment.name for one in shown):
-        here = [one for one in shown if one.experiment.name == name]
-        sections.append(section(here, base, charts))
-    missing, measured = missing_section(shown), benchmark_section(results, base, charts)
-    data = {key: [chart_data(chart) for chart in drawn] for key, drawn in charts.items()}
-    return Template(asset("page.html")).substitute(
-        style=palette() + asset("page.css"),
-        script=asset("charts.js") + asset("explorer.js"),
+    done = {one.name for one in shown if not one.smoke}
+    missing = [experiment for experiment in experiments if experiment.name not in done]
+    benchmarks = newest_benchmarks(results)
+    charts = {one.key: EXHIBITS[one.name].charts(one.records) for one in shown}
+    charts |= {name: benchmark.charts(record) for name, (benchmark, record) in benchmarks.items()}
+    contents = {one.name: one.experiment.label for one in shown}
+    contents |= {"missing": "Not run yet"} if missing else {}
+    contents |= {"benchmarks": "Speed"} if benchmarks else {}
+    return TEMPLATES.get_template("page.html").render(
+        palette=Markup(palette()),
         summary=summary(shown),
-        contents=contents(shown, missing, measured),
-        sections="\n".join(sections),
+        contents=contents,
+        sections={key: list(group) for key, group in groupby(shown, key=lambda one: one.name)},
         missing=missing,
-        benchmarks=measured,
-        footer=footer([record for one in shown for record in one.records]),
-        data=data_script(data),
+        benchmarks=benchmarks,
+        records=[record for one in shown for record in one.records],
+        version=eqco.__version__,
+        data={key: [chart_data(chart) for chart in drawn] for key, drawn in charts.items()},
+        base=Path(os.path.relpath(results, folder)),
+        command_at_desk=command_at_desk,
+        exhibits=EXHIBITS,
+        comparison_html=comparison_html,
+        tables_html=tables_html,
+        link=link,
+        machine=machine,
+        unbroken=unbroken,
     )
 
 
-def asset(name: str) -> str:
-    """A part of the page that lies beside this file."""
-    return (files("eqco.report") / "assets" / name).read_text(encoding="utf-8")
+def link(path: Path, text: str) -> Markup:
+    """A link to a file beside the page.
+
+    >>> link(Path("results/a b.json"), "<b>")
+    Markup('<a href="results/a%20b.json">&lt;b&gt;</a>')
+    """
+    return Markup('<a href="{}">{}</a>').format(quote(path.as_posix()), text)
+
+
+def unbroken(text: str) -> str:
+    """Numbers stay with their units where a line must be broken.
+
+    >>> unbroken("4.5 ms, 2 MB").replace("\u00a0", "~")
+    '4.5~ms, 2~MB'
+    """
+    return re.sub(r"(?<=\d) (?=\w)", "\u00a0", text)
 
 
 def reading_order(name: str) -> tuple[int, int, str]:
@@ -112,182 +207,70 @@ def reading_order(name: str) -> tuple[int, int, str]:
     return ORDER.index(experiment.kind), experiment.number, name
 
 
-def section(shown: Sequence[Shown], base: Path, charts: dict[str, list[Chart]]) -> str:
-    """One experiment: what it is about, then each profile by itself."""
-    experiment, exhibit = shown[0].experiment, shown[0].exhibit
-    about = f'<p class="shows">{escape(exhibit.shows)}</p>' if exhibit.shows else ""
-    parts = [profile_part(one, base, charts) for one in shown]
-    return (
-        f'<section id="{escape(experiment.name)}"><p class="eyebrow">'
-        f"{escape(experiment.label)}</p><h2>{escape(experiment.title)}</h2>{about}{''.join(parts)}</section>"
+def comparison_html(cells: Sequence[Comparison]) -> Markup:
+    """Our numbers, and in columns of their own the paper's."""
+    columns = in_order(cell.column for cell in cells)
+    found = {(cell.row, cell.column): cell for cell in cells}
+    printed = {cell.column for cell in cells if cell.published is not None}
+    numbers = [f"{cell.published:g}" for cell in cells if cell.published is not None]
+    return Markup(
+        TEMPLATES.get_template("comparison.html").render(
+            columns=columns,
+            rows={
+                row: [found.get((row, column)) for column in columns]
+                for row in distinct(cell.row for cell in cells)
+            },
+            printed=printed,
+            deep=Markup(' rowspan="2"') if printed else "",
+            labelled=any(cell.kind for cell in cells),
+            decimals=max((len(text.partition(".")[2]) for text in numbers), default=0),
+            usual=max(len(cell.values) for cell in cells),
+            words=words,
+            kind_words=kind_words,
+            number_text=lambda value: number_text(value).replace("-", "−"),
+            spread_text=spread_text,
+            zip=zip,
+        )
     )
 
 
-def profile_part(one: Shown, base: Path, charts: dict[str, list[Chart]]) -> str:
-    """Profile, seeds, finding, charts, tables, command and records of one profile."""
-    experiment, records = one.experiment, one.records
-    cells = experiment.compare(records)
-    key = f"{experiment.name}/{one.profile}"
-    same = one.profile == "paper"
-    charts[key] = one.exhibit.charts(records)
-    finding = one.exhibit.finding(records)
-    tables = [comparison_html(cells, caption=caption(one, cells, same))]
-    tables += [
-        f"<h3>{escape(title)}</h3>{comparison_html(concluded)}"
-        for title, concluded in experiment.conclude(records).items()
-        if concluded
-    ]
-    options = {"--seeds": tuple(seeds_of(records))}
-    made = command_for(experiment, one.profile, options=options)
-    return (
-        f'<div data-profile="{escape(one.profile)}">{made_by(one)}'
-        + (f'<p class="finding">{escape(finding)}</p>' if finding and one.profile != SMOKE else "")
-        + f'<div class="charts" data-charts="{escape(key)}"></div>{"".join(tables)}'
-        + further_tables(experiment.further(records))
-        + command(made)
-        + record_list(one, base)
-        + "</div>"
-    )
+def tables_html(tables: Mapping[str, Sequence[Comparison]]) -> dict[str, Markup]:
+    """Tables that have cells, by title."""
+    return {title: comparison_html(cells) for title, cells in tables.items() if cells}
 
 
-def further_tables(tables: Mapping[str, Sequence[Comparison]]) -> str:
-    """Tables of other quantities, folded away."""
-    parts = [
-        f"<h3>{escape(title)}</h3>{comparison_html(cells)}"
-        for title, cells in tables.items()
-        if cells
-    ]
-    if not parts:
-        return ""
-    words = f"{len(parts)} more table{'s' * (len(parts) > 1)}: {'; '.join(tables)}"
-    return f'<details class="more"><summary>{escape(words)}</summary>{"".join(parts)}</details>'
+def spread_text(cell: Comparison, usual: int) -> str:
+    """Half the spread over seeds, the interval, and the number of seeds where not the usual one.
+
+    >>> spread_text(Comparison(row="", column="", values=(1.70, 1.72)), usual=3)
+    '±0.01 × 2'
+    """
+    notes = [f"±{cell.spread / 2:.2f}"] if len(cell.values) > 1 else []
+    if cell.interval is not None:
+        notes.append(f"[{cell.interval[0]:.1f}, {cell.interval[1]:.1f}]")
+    notes += [f"× {len(cell.values)}"] if len(cell.values) != usual else []
+    return " ".join(notes)
 
 
-def made_by(one: Shown) -> str:
-    """Profile, seeds, how many runs and how long they took."""
-    records, seeds = one.records, seeds_of(one.records)
-    wanted = len(one.experiment.recipes(one.profile)) * len(seeds)
-    runs = f"{len(records)} run{'s' * (len(records) > 1)}"
-    if len(records) < wanted:
-        runs = f"{len(records)} of {wanted} runs so far"
-    words = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
-    time = duration(sum(record.seconds for record in records))
-    days = max(record.finished for record in records)[:10]
-    about = f"{SCALES[one.profile].about} · {words} · {runs}, {time} · {days}"
-    look = " smoke" if one.profile == SMOKE else ""
-    return (
-        f'<p class="made"><span class="badge{look}">profile {escape(one.profile)}</span> '
-        f"<span>{escape(about)}</span></p>"
-    )
-
-
-def caption(one: Shown, cells: Sequence[Comparison], same: bool) -> str:
-    """How to read the table, and what the paper's numbers are."""
-    several = any(len(cell.values) > 1 for cell in cells)
-    uneven = len({len(cell.values) for cell in cells}) > 1
-    words = [f"Mean over {len(seeds_of(one.records))} seeds ± half the spread."] * several
-    words += ["× n: where a cell has other than that many seeds so far."] * uneven
-    if any(cell.published is not None for cell in cells):
-        name = one.experiment.name
-        places = " and ".join(PUBLISHED[source].place for source in SOURCES.get(name, (name,)))
-        words.append(f"Paper: {places}; {PUBLISHED[name].quantity}.")
-        farthest = largest_difference(cells)
-        if same and farthest is not None:
-            words.append(f"Largest difference: {farthest:.2f}.")
-    return " ".join(words)
-
-
-def record_list(one: Shown, base: Path) -> str:
-    """Links to every record, folded away."""
-    name = one.experiment.name
-    folder = base / name / one.profile
-    items = "".join(
-        f"<li>{link(record.path(base).as_posix(), record.path(base).name)}</li>"
-        for record in one.records
-    )
-    codes = ", ".join(sorted({record.code for record in one.records}))
-    return (
-        f'<details class="records"><summary>{len(one.records)} '
-        f"record{'s' * (len(one.records) > 1)} in {escape(folder.as_posix())}</summary>"
-        f"<ul>{items}</ul><p>Code {escape(codes)}; {escape(machine(one.records[0]))}.</p></details>"
-    )
-
-
-def machine(record: Record) -> str:
-    """Where it ran."""
-    used = record.hardware
-    return f"{used['processor']}, {used['cores']} cores, torch {used['torch']}"
-
-
-def summary(shown: Sequence[Shown]) -> str:
-    """Three sentences: two findings, and how much of the paper they cover."""
-    real = [one for one in shown if one.profile != SMOKE]
-    sentences: list[str] = []
-    for name in SPOKEN_FOR:
-        for one in real:
-            if one.experiment.name == name and len(sentences) < 2:
-                said = one.exhibit.finding(one.records)
-                sentences += [f"{escape(said)} {cite(one)}"] * bool(said)
+def summary(shown: Sequence[Shown]) -> list[tuple[str, Shown | None]]:
+    """Three sentences: two findings with their sources, and how much of the paper they cover."""
+    real = [one for one in shown if not one.smoke]
+    spoken = (one for name in SUMMARISED for one in real if one.name == name)
+    found: list[tuple[str, Shown | None]] = [(one.finding, one) for one in spoken]
+    sentences = [each for each in found if each[0]][:2]
+    if not sentences:
+        sentences.append(("No experiment has records yet that would say something.", None))
+    if len(sentences) < 2:
+        text = "Below is the command of each experiment that makes its records."
+        sentences.append((text, None))
     paper = [each for each in EXPERIMENTS.values() if each.kind in OF_THE_PAPER]
     done = distinct(one.experiment.label for one in real if one.experiment in paper)
-    if not sentences:
-        sentences.append("No experiment has records yet that would say something.")
-    if len(sentences) < 2:
-        sentences.append("Below is the command of each experiment that makes its records.")
     names = f" ({', '.join(done)})" if 0 < len(done) < 6 else ""
-    sentences.append(
+    cover = (
         f"Records exist here for {len(done)} of the paper's {len(paper)} figures and "
         f"tables{names}; what has none is listed with the command that makes it."
     )
-    return f"<ol>{''.join(f'<li>{sentence}</li>' for sentence in sentences)}</ol>"
-
-
-def cite(one: Shown) -> str:
-    """Where a sentence comes from."""
-    seeds = len(seeds_of(one.records))
-    words = f"{one.experiment.label}, profile {one.profile}, {seeds} seed{'s' * (seeds > 1)}"
-    return f'<a class="cite" href="#{escape(one.experiment.name)}">{escape(words)}</a>'
-
-
-def contents(shown: Sequence[Shown], missing: str, measured: str) -> str:
-    """Links to the sections."""
-    places = {one.experiment.name: one.experiment.label for one in shown}
-    places |= {"missing": "Not run yet"} if missing else {}
-    places |= {"benchmarks": "Speed"} if measured else {}
-    items = "".join(
-        f'<li><a href="#{escape(name)}">{escape(label)}</a></li>' for name, label in places.items()
-    )
-    return f'<nav aria-label="Sections"><ul class="contents">{items}</ul></nav>'
-
-
-def missing_section(shown: Sequence[Shown]) -> str:
-    """Experiments without records, with the command that would make them."""
-    done = {one.experiment.name for one in shown if one.profile != SMOKE}
-    rows = [
-        f'<tr><th scope="row">{escape(EXPERIMENTS[name].heading)}</th>'
-        f"<td><code>{escape(command_at_desk(EXPERIMENTS[name]))}</code></td></tr>"
-        for name in sorted(EXPERIMENTS, key=reading_order)
-        if name not in done
-    ]
-    if not rows:
-        return ""
-    return (
-        '<section id="missing"><h2>Not run yet</h2><p class="shows">Each has one command, which '
-        "resumes from the records that exist.</p>"
-        f'<table class="listing"><tbody>{"".join(rows)}</tbody></table>{published_tables(done)}'
-        "</section>"
-    )
-
-
-def published_tables(done: Container[str]) -> str:
-    """What the paper has of the experiments without records."""
-    parts = []
-    for name in sorted(EXPERIMENTS, key=reading_order):
-        cells = EXPERIMENTS[name].compare([]) if name not in done else []
-        if cells:
-            heading = f"{EXPERIMENTS[name].label}, as published"
-            parts.append(f"<h3>{escape(heading)}</h3>{comparison_html(cells)}")
-    return "".join(parts)
+    return [*sentences, (cover, None)]
 
 
 def command_at_desk(experiment: Experiment[Any]) -> str:
@@ -296,42 +279,13 @@ def command_at_desk(experiment: Experiment[Any]) -> str:
     return command_for(experiment, profile)
 
 
-def benchmark_section(results: Path, base: Path, charts: dict[str, list[Chart]]) -> str:
-    """The newest record of each benchmark."""
+def newest_benchmarks(results: Path) -> dict[str, tuple[Benchmark, Record]]:
+    """How each benchmark with a record is shown, and the newest of its records."""
     names = {path.name for path in results.glob("bench-*")}
-    parts = []
+    found = {}
     for name in sorted(names, key=lambda name: [*BENCHMARKS, name].index(name)):
         record = newest_benchmark(results, name)
-        if record is None:
-            continue
-        shown = BENCHMARKS.get(name) or Benchmark(title=name, shows="", tables=plain_tables)
-        charts[name] = shown.charts(record)
-        place = f'<div class="charts" data-charts="{escape(name)}"></div>' if charts[name] else ""
-        tables = "".join(
-            (f"<h4>{escape(table.title)}</h4>" if table.title else "")
-            + table_html(table.header, table.lines)
-            for table in shown.tables(record)
-        )
-        note = (
-            f"{shown.note(record)} {machine(record)}; {record.finished[:10]}, code {record.code}."
-        )
-        folder = base / name / record.profile
-        parts.append(
-            f'<div id="{escape(name)}"><h3>{escape(shown.title)}</h3>'
-            f'<p class="shows">{escape(shown.shows)}</p>{place}{tables}'
-            f'<p class="hint">{escape(note)} {link(folder.as_posix(), "record")}</p>'
-            f"{command(f'python benchmarks/{name[6:]}.py --record')}</div>"
-        )
-    if not parts:
-        return ""
-    return (
-        '<section id="benchmarks"><h2>Speed</h2><p class="shows">Measured side by side in one run '
-        f"on one machine; machines differ, ratios less so.</p>{''.join(parts)}</section>"
-    )
-
-
-def footer(records: Sequence[Record]) -> str:
-    """What made the page, and from what."""
-    newest = max((record.finished[:10] for record in records), default="")
-    words = f"Made by eqco report, eqco {eqco.__version__}, from {len(records)} records"
-    return f"<p>{escape(words)}{f', the newest of {escape(newest)}' if newest else ''}.</p>"
+        if record is not None:
+            shown = BENCHMARKS.get(name) or Benchmark(title=name, shows="", tables=plain_tables)
+            found[name] = (shown, record)
+    return found

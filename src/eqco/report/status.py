@@ -25,7 +25,7 @@ def print_status(
     console: Console, experiments: Mapping[str, Experiment[Any]], results: Path
 ) -> None:
     """For each experiment its name and a column for each profile, and below them its title."""
-    console.print(aligned("", PROFILES), style="bold", highlight=False)
+    console.print(align("", PROFILES), style="bold", highlight=False)
     for name, experiment in experiments.items():
         cells = [
             status_text(status(experiment, profile, results))
@@ -33,7 +33,7 @@ def print_status(
             else "–"
             for profile in PROFILES
         ]
-        console.print(aligned(name, cells), markup=False, highlight=False)
+        console.print(align(name, cells), markup=False, highlight=False)
         console.print(f"  {experiment.heading}", style="dim", markup=False, highlight=False)
     console.print(
         "\nRuns with a record / all runs, and processor time for the others on this machine: from "
@@ -44,7 +44,7 @@ def print_status(
     )
 
 
-def aligned(name: str, cells: Sequence[str]) -> str:
+def align(name: str, cells: Sequence[str]) -> str:
     """A line of the list: no wider than a narrow terminal."""
     return f"{name:<18}" + "".join(f"{cell:>17}" for cell in cells)
 

@@ -1,4 +1,4 @@
-"""One look for all plots and for the page."""
+"""Colours and axes of all plots and of the page."""
 
 from pathlib import Path
 from typing import Any
@@ -10,42 +10,26 @@ from matplotlib.figure import Figure
 
 __all__ = ["COLOURS", "SHADES", "colours", "palette", "panels", "save", "shade"]
 
-COLOURS = {
-    "infonce": "#c44e52",
-    "eqco": "#3b6fb6",
-    "ml-cpc": "#55935c",
-    "decoupled": "#8a63ad",
-    "other": "#a8741a",
+# name -> on a light ground, and on paper; on a dark ground
+LOSSES = {
+    "infonce": ("#c44e52", "#f0878a"),
+    "eqco": ("#3b6fb6", "#82aef0"),
+    "ml-cpc": ("#55935c", "#86c98d"),
+    "decoupled": ("#8a63ad", "#c3a2e3"),
+    "other": ("#a8741a", "#e0b060"),
 }
-DARK_COLOURS = {  # the same hues on a dark ground
-    "infonce": "#f0878a",
-    "eqco": "#82aef0",
-    "ml-cpc": "#86c98d",
-    "decoupled": "#c3a2e3",
-    "other": "#e0b060",
+PAGE = {
+    "ground": ("#ffffff", "#14171c"),
+    "card": ("#f7f9fc", "#1a1f27"),
+    "code": ("#f0f3f8", "#232a34"),
+    "ink": ("#22262c", "#e8ebf0"),
+    "soft": ("#464d57", "#c3c9d3"),
+    "muted": ("#626b77", "#98a2b1"),
+    "line": ("#d9dee6", "#333b48"),
+    "hair": ("#edf0f4", "#262c36"),
+    "on-eqco": ("#ffffff", "#10151d"),
 }
-LIGHT = {  # of the page
-    "ground": "#ffffff",
-    "card": "#f7f9fc",
-    "code": "#f0f3f8",
-    "ink": "#22262c",
-    "soft": "#464d57",
-    "muted": "#626b77",
-    "line": "#d9dee6",
-    "hair": "#edf0f4",
-    "on-eqco": "#ffffff",
-}
-DARK = {
-    "ground": "#14171c",
-    "card": "#1a1f27",
-    "code": "#232a34",
-    "ink": "#e8ebf0",
-    "soft": "#c3c9d3",
-    "muted": "#98a2b1",
-    "line": "#333b48",
-    "hair": "#262c36",
-    "on-eqco": "#10151d",
-}
+COLOURS = {name: light for name, (light, _) in LOSSES.items()}
 INK = "#333333"
 SHADES = [f"shade {place}" for place in range(10)]  # of a scale, such as K
 
@@ -85,7 +69,7 @@ def save(figure: Figure, path: Path) -> Path:
 def colours(*, dark: bool) -> dict[str, str]:
     """Every colour by name."""
     shades = {name.replace(" ", "-"): shade(name, dark=dark) for name in SHADES}
-    return (DARK | DARK_COLOURS if dark else LIGHT | COLOURS) | shades
+    return {name: pair[dark] for name, pair in (PAGE | LOSSES).items()} | shades
 
 
 def palette() -> str:

@@ -7,8 +7,8 @@ from typing import Any
 from rich.console import Console
 
 from eqco.experiments.experiment import Experiment
-from eqco.report.provenance import seeds_of
 from eqco.report.tables import comparison_table, largest_difference, markdown, print_table
+from eqco.report.words import seeds_of
 from eqco.runtime.atomic_files import write_text
 from eqco.runtime.records import Record
 

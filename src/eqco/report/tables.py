@@ -9,7 +9,14 @@ from eqco.experiments.coordinates import distinct, in_order
 from eqco.experiments.experiment import Comparison
 from eqco.report.words import words
 
-__all__ = ["comparison_table", "largest_difference", "markdown", "print_table"]
+__all__ = [
+    "comparison_table",
+    "kind_words",
+    "largest_difference",
+    "markdown",
+    "number_text",
+    "print_table",
+]
 
 
 def comparison_table(cells: Sequence[Comparison]) -> tuple[list[str], list[list[str]]]:
@@ -53,7 +60,7 @@ def cell_text(cell: Comparison, *, alone: bool = True) -> str:
     """
     if not cell.values:
         return f"{'not run here ' * alone}(paper: {cell.published})"
-    text = f"{cell.mean:.2f}" if abs(cell.mean) < 100 else f"{cell.mean:.0f}"
+    text = number_text(cell.mean)
     if len(cell.values) > 1:
         text += f" ±{cell.spread / 2:.2f}"
     if cell.interval is not None:
@@ -63,6 +70,11 @@ def cell_text(cell: Comparison, *, alone: bool = True) -> str:
     elif cell.published is not None:
         text += f" (paper's setting: {cell.published})"
     return text
+
+
+def number_text(value: float) -> str:
+    """Two decimals, or none of a large number."""
+    return f"{value:.2f}" if abs(value) < 100 else f"{value:.0f}"
 
 
 def largest_difference(cells: Sequence[Comparison]) -> float | None:

@@ -1,10 +1,12 @@
-"""Words for coordinates: rows, columns, axes and titles are named here and nowhere else."""
+"""Words for coordinates and records: rows, columns, axes and sources are named here alone."""
 
 import math
+from collections.abc import Sequence
 
 from eqco.experiments.coordinates import Difference, Place
+from eqco.runtime.records import Record
 
-__all__ = ["LOSSES", "axis_words", "words"]
+__all__ = ["LOSSES", "axis_words", "machine", "plural", "provenance", "seeds_of", "signed", "words"]
 
 LOSSES = {
     "infonce": "InfoNCE",
@@ -56,3 +58,43 @@ def axis_words(name: str) -> str:
     ('K', 'epochs')
     """
     return SYMBOLS.get(name, name)
+
+
+def plural(count: int, noun: str) -> str:
+    """A number of things.
+
+    >>> plural(1, "seed"), plural(3, "seed")
+    ('1 seed', '3 seeds')
+    """
+    return f"{count} {noun}{'s' * (count != 1)}"
+
+
+def signed(value: float) -> str:
+    """A change with its sign; none for what rounds to nothing.
+
+    >>> signed(-1.26), signed(0.04), signed(2.0)
+    ('−1.3', '0.0', '+2.0')
+    """
+    rounded = round(value, 1)
+    return f"{rounded:+.1f}".replace("-", "−") if rounded else "0.0"
+
+
+def seeds_of(records: Sequence[Record]) -> list[int]:
+    """The seeds among the records, in order."""
+    return sorted({record.seed for record in records})
+
+
+def machine(record: Record) -> str:
+    """Where it ran."""
+    used = record.hardware
+    return f"{used['processor']}, {used['cores']} cores, torch {used['torch']}"
+
+
+def provenance(records: Sequence[Record]) -> str:
+    """Profile, seeds, machine and code of the records."""
+    seeds = ", ".join(map(str, seeds_of(records)))
+    codes = ", ".join(sorted({record.code for record in records}))
+    day = max(record.finished for record in records)[:10]
+    return (
+        f"Profile {records[0].profile}, seeds {seeds}; {machine(records[0])}; {day}, code {codes}."
+    )

@@ -173,13 +173,13 @@ const charts = (() => {
       if (Math.abs(low - high) > 1)
         all.append(svg("line", { x1: at, x2: at, y1: low, y2: high, stroke, "stroke-width": 4, opacity: 0.4 }));
     });
-    if (series.look !== "marks") {
+    if (series.style !== "marks") {
       const d = places.map(([a, b], i) => `${i ? "L" : "M"}${a.toFixed(1)} ${b.toFixed(1)}`).join("");
-      const dash = series.look === "dashed" ? "5 4" : "none";
-      const thick = series.look === "line" ? 2 : 1.3;
+      const dash = series.style === "dashed" ? "5 4" : "none";
+      const thick = series.style === "line" ? 2 : 1.3;
       all.append(svg("path", { d, fill: "none", stroke, "stroke-width": thick, "stroke-dasharray": dash, "stroke-linejoin": "round" }));
     }
-    if (series.look === "marks" || (series.look === "line" && places.length <= FEW))
+    if (series.style === "marks" || (series.style === "line" && places.length <= FEW))
       for (const [a, b] of places) all.append(mark(series, a, b));
     return all;
   }
@@ -187,7 +187,7 @@ const charts = (() => {
   function mark(series, cx, cy) {
     const hollow = { r: 5.5, fill: "none", stroke: colour(series), "stroke-width": 1.4 };
     const full = { r: 3.4, fill: colour(series) };
-    return svg("circle", { cx, cy, ...(series.published || series.look === "marks" ? hollow : full) });
+    return svg("circle", { cx, cy, ...(series.published || series.style === "marks" ? hollow : full) });
   }
 
   function drawBars(chart, visible, width) {
@@ -302,12 +302,12 @@ const charts = (() => {
   // --- charts that share a legend ---------------------------------------------------------------------
   function swatch(series) {
     const stroke = colour(series), node = svg("svg", { width: 20, height: 12, "aria-hidden": "true" });
-    if (series.look === "bars")
+    if (series.style === "bars")
       node.append(svg("rect", { x: 3, y: 1, width: 14, height: 10, rx: 2, ...(series.published ? { fill: "none", stroke } : { fill: stroke }) }));
     else {
-      if (series.look !== "marks")
-        node.append(svg("line", { x1: 0, x2: 20, y1: 6, y2: 6, stroke, "stroke-width": series.look === "line" ? 2 : 1.4, "stroke-dasharray": series.look === "dashed" ? "5 3" : "none" }));
-      if (series.look === "line" || series.look === "marks") node.append(mark({ ...series }, 10, 6));
+      if (series.style !== "marks")
+        node.append(svg("line", { x1: 0, x2: 20, y1: 6, y2: 6, stroke, "stroke-width": series.style === "line" ? 2 : 1.4, "stroke-dasharray": series.style === "dashed" ? "5 3" : "none" }));
+      if (series.style === "line" || series.style === "marks") node.append(mark({ ...series }, 10, 6));
     }
     return node;
   }

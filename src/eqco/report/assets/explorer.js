@@ -47,7 +47,7 @@
   function chart({ K, alpha, tau }) {
     const { label, of } = QUANTITIES[chosen];
     const line = (name, colour, imitated) => ({
-      name, colour, look: "line", published: false, low: [], high: [],
+      name, colour, style: "line", published: false, low: [], high: [],
       points: COUNTS.map((k) => [k, of(imitated(k), k, tau, margin(imitated(k), k, tau))]),
     });
     return {
@@ -82,7 +82,7 @@
     show("gradient", gradient(K, tau, m));
     show("gradient-plain", gradient(K, tau, 0));
     const over = ceiling(alpha) - ceiling(K);
-    document.getElementById("worth").textContent = alpha > K
+    document.getElementById("guarantee").textContent = alpha > K
       ? `With α > K, f̂ is an estimate: it may exceed the truth by up to ${charts.number(over)} nats.`
       : "With α ≤ K, f̂ is a guaranteed lower bound of the information.";
     document.getElementById("pool").textContent = K > N - 1

@@ -1,0 +1,134 @@
+"""Studies of ours with SiMo: the length of training, the momentum of its keys, small batches."""
+
+import math
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Literal
+
+from eqco.experiments.coordinates import Coordinates, Loss
+from eqco.experiments.grid import Cell, grid_experiment, loss_of
+from eqco.experiments.tasks import simo
+from eqco.recipes.profiles import DESK, EMBEDDED, PAPER, SMOKE, Scale
+
+__all__ = ["STUDY_LENGTH", "STUDY_MOMENTUM", "STUDY_SMALL_BATCH"]
+
+FEW = 4
+SOURCES: tuple[Literal["batch", "batch and queue"], ...] = ("batch", "batch and queue")
+LOSSES: dict[Loss, float | None] = {"infonce": None, "eqco": 4096.0, "decoupled": math.inf}
+
+
+def length_cells(scale: Scale, lengths: list[int], alpha: float) -> list[Cell]:
+    """Rows: loss and K, all negatives of the batch before few; columns: epochs.
+
+    The learning rate of each training falls to zero at its own end.
+    """
+    return [
+        Cell(
+            at=Coordinates(
+                loss=loss_of(imitated),
+                alpha=imitated,
+                num_negatives=count or scale.num_queries - 1,
+                epochs=scale.shortened(epochs),
+            ),
+            task=simo(scale, count=count, alpha=imitated, epochs=epochs),
+        )
+        for imitated in (None, alpha)
+        for count in (None, FEW)
+        for epochs in lengths
+    ]
+
+
+def with_all(at: Coordinates, places: Collection[Coordinates]) -> Coordinates:
+    """The cell with all negatives of the batch: the most that a row of its kind has."""
+    alike = [p for p in places if p.without("num_negatives") == at.without("num_negatives")]
+    return max(alike, key=lambda place: place.num_negatives or 0)
+
+
+STUDY_LENGTH = grid_experiment(
+    name="study-length",
+    title="What few negatives cost, against the length of training",
+    axis="epochs",
+    cells={
+        "smoke": length_cells(SMOKE, [200, 400], 4096),
+        "desk": length_cells(DESK, [67, 200, 600], 4096),
+        "embedded": length_cells(EMBEDDED, [67, 200, 600], 4096),
+        "paper": length_cells(PAPER, [100, 200, 800], 65536),
+    },
+    quantities=("knn", "information"),
+    baselines={f"K={FEW} less all negatives, points of accuracy, seed by seed": with_all},
+)
+
+
+def momentum_cells(
+    scale: Scale, lengths: list[int], decays: list[float], alpha: float
+) -> list[Cell]:
+    """Rows: β, of which Table 6 has two; columns: epochs, of which it has one."""
+    return [
+        Cell(
+            at=Coordinates(ema_decay=decay, epochs=scale.shortened(epochs)),
+            task=simo(scale, count=None, alpha=alpha, epochs=epochs, ema_decay=decay),
+        )
+        for epochs in lengths  # the short ones are done first
+        for decay in decays
+    ]
+
+
+STUDY_MOMENTUM = grid_experiment(
+    name="study-momentum",
+    title="The momentum of SiMo's key encoder, against the length of training",
+    axis="epochs",
+    cells={
+        "smoke": momentum_cells(SMOKE, [200], [0.0, 0.99], 4096),
+        "desk": momentum_cells(DESK, [67, 200, 600], [0.0, 0.9, 0.99], 4096),
+        "embedded": momentum_cells(EMBEDDED, [67, 200, 600], [0.0, 0.9, 0.99], 4096),
+        "paper": momentum_cells(PAPER, [100, 200, 800], [0.0, 0.99, 0.999], 65536),
+    },
+    quantities=("knn", "information"),
+)
+
+
+def batch_cells(scale: Scale, sizes: list[int], epochs: int) -> list[Cell]:
+    """Rows: source of negatives and loss; columns: N, with the learning rate by the linear rule.
+
+    A queue fills the negatives up to what the largest batch has by itself.
+    """
+    largest = scale.num_queries
+    return [
+        Cell(
+            at=Coordinates(source=source, loss=loss, alpha=alpha, num_queries=n),
+            task=simo(
+                scale,
+                count=None,
+                alpha=alpha,
+                queue=0 if source == "batch" else largest - n,
+                num_queries=n,
+                epochs=epochs,
+            ),
+        )
+        for source in SOURCES
+        for loss, alpha in LOSSES.items()
+        for n in [*sizes, largest]
+    ]
+
+
+def plain_batch(at: Coordinates, places: Collection[Coordinates]) -> Coordinates:
+    """InfoNCE on the negatives of the batch alone."""
+    return replace(at, source="batch", loss="infonce", alpha=None)
+
+
+STUDY_SMALL_BATCH = grid_experiment(
+    name="study-small-batch",
+    title="Small batches, with and without a short queue, under three losses",
+    axis="num_queries",
+    cells={
+        "smoke": batch_cells(SMOKE, [8], 200),
+        # a third of the usual length: at N = 16 a step of overhead is a step of computing
+        "desk": batch_cells(DESK, [16, 64], 67),
+        "embedded": batch_cells(EMBEDDED, [16], 200),
+        "paper": batch_cells(PAPER, [16, 64], 100),
+    },
+    quantities=("knn", "information", "gradient_norm"),
+    baselines={
+        "Gained over InfoNCE on the batch alone, points of accuracy, seed by seed": plain_batch
+    },
+)

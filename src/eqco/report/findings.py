@@ -1,0 +1,239 @@
+"""What records say, each in one sentence and no more; nothing where runs are missing for it."""
+
+from collections.abc import Iterable, Sequence
+from statistics import fmean
+from typing import Any
+
+from eqco.experiments.coordinates import Coordinates, axis_of, distinct
+from eqco.experiments.experiment import Comparison, Experiment, seed_by_seed
+from eqco.experiments.study_bound import by_truth
+from eqco.experiments.tab9 import RANDOM
+from eqco.report.charts import family_and_name
+from eqco.report.words import LOSSES, axis_words, plural, signed, words
+from eqco.runtime.records import Record
+from eqco.theory import largest_overshoot
+
+__all__ = [
+    "accuracy_change",
+    "detection_gain",
+    "estimate_swing",
+    "example_accuracy",
+    "extremes",
+    "extremes_by_column",
+    "gradient_factor",
+    "information_swing",
+    "largest_excess",
+    "length_change",
+    "smallest_batch",
+]
+
+
+def run_cells(experiment: Experiment[Any], records: Sequence[Record]) -> list[Comparison]:
+    """The cells of the first table that were run."""
+    return [cell for cell in experiment.compare(records) if cell.values]
+
+
+def group(cells: Iterable[Comparison], name: str) -> dict[Any, list[Comparison]]:
+    """Cells by their "row" or "column"."""
+    found: dict[Any, list[Comparison]] = {}
+    for cell in cells:
+        found.setdefault(getattr(cell, name), []).append(cell)
+    return found
+
+
+def noise(cells: Sequence[Comparison], digits: int = 1) -> str:
+    """How far seeds of one setting lie apart: what a difference must exceed."""
+    spreads = [cell.spread for cell in cells if len(cell.values) > 1]
+    return f"; seeds of one setting lie up to {max(spreads):.{digits}f} apart" if spreads else ""
+
+
+def highest_and_lowest(cells: Sequence[Comparison]) -> tuple[Comparison, Comparison]:
+    """The cells with the highest and with the lowest mean."""
+    return max(cells, key=lambda cell: cell.mean), min(cells, key=lambda cell: cell.mean)
+
+
+def extremes(experiment: Experiment[Any], records: Sequence[Record]) -> str:
+    """The highest and the lowest accuracy of the table, and the paper's for both."""
+    cells = run_cells(experiment, records)
+    if len(cells) < 2:
+        return ""
+    high, low = highest_and_lowest(cells)
+    names = [", ".join(map(words, (cell.row, cell.column))) for cell in (high, low)]
+    sentence = (
+        f"The highest accuracy is {high.mean:.1f} % ({names[0]}), the lowest {low.mean:.1f} % "
+        f"({names[1]}){noise(cells)}."
+    )
+    if high.published is None or low.published is None:
+        return sentence
+    return f"{sentence} The paper has {high.published:g} % and {low.published:g} % on ImageNet."
+
+
+def extremes_by_column(experiment: Experiment[Any], records: Sequence[Record]) -> str:
+    """The highest and the lowest accuracy of each column."""
+    cells = run_cells(experiment, records)
+    parts = []
+    for column, here in group(cells, "column").items():
+        high, low = highest_and_lowest(here)
+        if low is not high:
+            parts.append(
+                f"{words(high.row)} {high.mean:.1f} % and {words(low.row)} {low.mean:.1f} after "
+                f"{words(column)}"
+            )
+    sentence = f"The highest and the lowest accuracy: {'; '.join(parts)}{noise(cells)}."
+    return sentence if parts else ""
+
+
+def accuracy_change(
+    experiment: Experiment[Any], records: Sequence[Record], subject: str = "Accuracy"
+) -> str:
+    """How much accuracy changes from the largest to the smallest column, family by family."""
+    cells = run_cells(experiment, records)
+    axis, places = axis_of(distinct(cell.column for cell in cells))
+    families: dict[Coordinates, list[Comparison]] = {}
+    for cell in cells if axis else ():
+        families.setdefault(family_and_name(cell.row)[0], []).append(cell)
+    parts = []
+    for family, here in families.items():
+        few, many = (edge(places[cell.column] for cell in here) for edge in (min, max))
+        ends = {
+            row: [by_place[few], by_place[many]]
+            for row, row_cells in group(here, "row").items()
+            if {few, many} <= set(by_place := {places[c.column]: c for c in row_cells})
+        }
+        both = [cell for pair in ends.values() for cell in pair]
+        seeds = seed_by_seed(both) if few < many and both else {}
+        changes = [
+            f"{signed(fmean(v[2 * i] - v[2 * i + 1] for v in seeds.values()))} with "
+            f"{words(family_and_name(row)[1])}"
+            for i, row in enumerate(ends)
+            if seeds
+        ]
+        if changes:
+            whose = f"for {words(family)} " if words(family) else ""
+            change = f"from {axis_words(axis)} = {many:g} to {few:g} by {', '.join(changes)}"
+            parts.append(whose + change)
+    data = records[0].recipe["data"]
+    sentence = f"{subject} on {data} changes {'; '.join(parts)} (points{noise(cells)})."
+    return sentence if parts else ""
+
+
+def length_change(experiment: Experiment[Any], records: Sequence[Record]) -> str:
+    """What few negatives cost after each length."""
+    gap = next(iter(experiment.conclude(records).values()), [])
+    parts = []
+    for row, here in group(gap, "row").items():
+        changes = [f"{signed(cell.mean)} after {words(cell.column)}" for cell in here]
+        parts.append(f"{', '.join(changes)} with {words(row.without('num_negatives'))}")
+    sentence = (
+        f"Few negatives instead of all change accuracy by {'; '.join(parts)} (points{noise(gap)})."
+    )
+    return sentence if parts else ""
+
+
+def swing(cells: Sequence[Comparison]) -> str:
+    """How far f̂ moves over the columns under each loss: a seed's largest less its smallest."""
+    axis, places = axis_of(distinct(cell.column for cell in cells))
+    moves: dict[Coordinates, list[float]] = {}
+    for row, here in group(cells, "row").items():
+        seeds = seed_by_seed(here).values()
+        if seeds and len(here) == len(places):
+            move = fmean(max(values) - min(values) for values in seeds)
+            moves.setdefault(row.only("loss", "alpha"), []).append(move)
+    if len(places) < 2 or len(moves) < 2:
+        return ""
+    most = "up to " if max(map(len, moves.values())) > 1 else ""
+    parts = [f"{most}{max(found):.2f} nats with {words(loss)}" for loss, found in moves.items()]
+    few, many = min(places.values()), max(places.values())
+    return (
+        f"moves by {' and '.join(parts)} as {axis_words(axis)} goes from {few:g} to {many:g} "
+        f"(largest less smallest{noise(cells, digits=2)})."
+    )
+
+
+def information_swing(experiment: Experiment[Any], records: Sequence[Record]) -> str:
+    """Figure 1: how far f̂ at the end of training moves over K."""
+    found = swing(run_cells(experiment, records))
+    return f"f̂ at the end of training {found}" if found else ""
+
+
+def estimate_swing(experiment: Experiment[Any], records: Sequence[Record]) -> str:
+    """Table 5: how far the estimate moves over K."""
+    found = swing(experiment.compare(records))
+    return f"Between Gaussians of known information f̂ {found}" if found else ""
+
+
+def gradient_factor(experiment: Experiment[Any], records: Sequence[Record]) -> str:
+    """Figure 2: how much the gradient norm depends on K at the end of training."""
+    rows = group(run_cells(experiment, records), "row")
+    last = max(row.after_epochs for row in rows)
+    factors = []
+    for row, here in rows.items():
+        if row.after_epochs == last:
+            high, low = highest_and_lowest(here)
+            factors.append(f"a factor of {high.mean / low.mean:.2f} with {LOSSES[row.loss]}")
+    moment = words(Coordinates(after_epochs=last))
+    return f"The mean ‖dL/dq‖ {moment} varies over K by {' and '.join(factors)}."
+
+
+def smallest_batch(experiment: Experiment[Any], records: Sequence[Record]) -> str:
+    """What is best and worst for the smallest batch, over the seeds that all its cells have."""
+    cells = run_cells(experiment, records)
+    columns = group(cells, "column")
+    few, many = (edge(columns, key=lambda column: column.num_queries) for edge in (min, max))
+    base = Coordinates(source="batch", loss="infonce")
+    plain = [cell for cell in (*columns[few], *columns[many]) if cell.row == base]
+    seeds = seed_by_seed([*columns[few], *plain]) if len(plain) == 2 and few != many else {}
+    if not seeds:
+        return ""
+    means = list(map(fmean, zip(*seeds.values(), strict=True)))
+    names = [words(cell.row) for cell in columns[few]]
+    first, second, *_, last = sorted(zip(means, names, strict=False), reverse=True)
+    return (
+        f"With {words(few)} the highest are {first[1]} at {first[0]:.1f} % and {second[1]} at "
+        f"{second[0]:.1f} %, the lowest is {last[1]} at {last[0]:.1f} %; InfoNCE on the batch "
+        f"alone reaches {means[-1]:.1f} % with {words(many)} "
+        f"({plural(len(seeds), 'seed')}{noise(cells)})."
+    )
+
+
+def example_accuracy(experiment: Experiment[Any], records: Sequence[Record]) -> str:
+    """What training reached, beside what it had to beat."""
+    pixels, random, trained = (cell.mean for cell in experiment.compare(records))
+    return (
+        f"SiMo with {records[0].curves['num_negatives']} negatives reaches {trained:.1f} % by "
+        f"nearest neighbours on {records[0].recipe['data']}; raw pixels reach {pixels:.1f} %, "
+        f"random weights {random:.1f} %."
+    )
+
+
+def detection_gain(experiment: Experiment[Any], records: Sequence[Record]) -> str:
+    """Table 9: what pre-trained weights added to AP, seed by seed."""
+    gains = next(iter(experiment.conclude(records).values()))
+    data = records[0].recipe["data"]
+    return " ".join(
+        f"AP, {words(cell.row)} − {RANDOM}: {signed(cell.mean)} points on {data} "
+        f"(seed{'s' * (len(cell.values) > 1)}: {', '.join(map(signed, cell.values))})."
+        for cell in gains
+        if cell.column == Coordinates(metric="AP")
+    )
+
+
+def largest_excess(experiment: Experiment[Any], records: Sequence[Record]) -> str:
+    """The study of the bound: the largest excess, and where it is."""
+    best, truth, count, record = max(
+        (
+            (row[-1], truth, count, several[0])
+            for truth, several in by_truth(records).items()
+            for count, row in several[0].curves["best"].items()
+        ),
+        key=lambda found: found[0],
+    )
+    alpha, plain = record.recipe["alphas"][-1], record.curves["excess"][count][-1]
+    if best <= 0:
+        return f"f̂ stays below the truth up to α = {alpha}."
+    return (
+        f"Once α > K f̂ is an estimate: at K = {count} and α = {alpha} it exceeds a truth of "
+        f"{truth:g} nats by {plain:.2f} with the true density ratio as critic and by {best:.2f} "
+        f"with the best multiple of it; no critic's exceeds it by more than "
+        f"{largest_overshoot(alpha, int(count)):.2f}."
+    )
