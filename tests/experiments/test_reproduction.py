@@ -1,9 +1,11 @@
 """An experiment resumes from its records, run by run, and refuses what it does not have."""
 
+import io
 import json
 from dataclasses import replace
 
 import pytest
+from rich.console import Console
 
 from eqco.experiments.catalog import EXPERIMENTS, find_experiment
 from eqco.experiments.experiment import (
@@ -14,6 +16,10 @@ from eqco.experiments.experiment import (
     missing_runs,
     reproduce,
 )
+from eqco.report.catalog import EXHIBITS, PLOTS
+from eqco.report.page import write_page
+from eqco.report.summary import write_summary
+from eqco.report.words import words
 from eqco.runtime.errors import InputError
 
 
@@ -95,7 +101,7 @@ def test_no_seeds_is_refused(tmp_path):
 
 @pytest.mark.end_to_end
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_every_experiment_runs_its_smoke_profile(name, tmp_path, trained_runs):
+def test_every_experiment_runs_its_smoke_profile_and_is_shown(name, tmp_path, trained_runs):
     experiment = find_experiment(name)
     done = []
     site = RunContext(advance=done.append, work=trained_runs)
@@ -106,6 +112,20 @@ def test_every_experiment_runs_its_smoke_profile(name, tmp_path, trained_runs):
     for record in records:
         text = record.path(tmp_path).read_text()
         json.loads(text, parse_constant=lambda constant: pytest.fail(f"{constant} in a record"))
+    console = Console(record=True, width=120, file=io.StringIO())
+    page, picture = write_summary(console, experiment, records, tmp_path, plot=PLOTS[name])
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    text = page.read_text()
+    for cell in experiment.compare(records):
+        assert f"| {words(cell.row)}" in text
+        assert cell.kind in text
+    assert "Profile smoke, seeds 0" in text
+    assert experiment.heading in console.export_text()
+    charts = EXHIBITS[name].charts(records)
+    assert any(series.points for chart in charts for series in chart.series)
+    shown = write_page(tmp_path, tmp_path / "report.html").read_text()
+    assert f'<section id="{name}">' in shown
+    assert f'data-charts="{name}/smoke"' in shown
 
 
 def test_a_comparison_shows_mean_spread_and_difference():

@@ -1,19 +1,11 @@
 """Tables and pictures from records: every f̂ is labelled, every picture is a picture."""
 
-import io
-
-import pytest
-from rich.console import Console
-
-from eqco.experiments.catalog import EXPERIMENTS, find_experiment
-from eqco.experiments.experiment import Comparison, RunContext, reproduce
+from eqco.experiments.catalog import EXPERIMENTS
+from eqco.experiments.experiment import Comparison
 from eqco.mutual_information import EqCo, InfoNCE, measure
 from eqco.report.catalog import EXHIBITS, PLOTS
 from eqco.report.mutual_information import readings_table
-from eqco.report.page import write_page
-from eqco.report.summary import write_summary
 from eqco.report.tables import comparison_table, largest_difference
-from eqco.report.words import words
 
 CELLS = [
     Comparison(row="eqco", column="K=64", values=(1.0, 1.5), published=1.5, kind="estimate"),
@@ -37,27 +29,6 @@ def test_a_table_has_a_line_for_each_row_and_a_gap_where_nothing_was_measured():
 def test_the_largest_difference_is_a_distance():
     assert largest_difference(CELLS) == 0.25
     assert largest_difference(CELLS[2:]) is None
-
-
-@pytest.mark.parametrize("name", PLOTS)
-def test_a_summary_is_a_table_and_a_picture(name, tmp_path, trained_runs):
-    experiment = find_experiment(name)
-    site = RunContext(work=trained_runs)
-    records = reproduce(experiment, "smoke", [0], tmp_path, site)
-    console = Console(record=True, width=120, file=io.StringIO())
-    page, picture = write_summary(console, experiment, records, tmp_path, plot=PLOTS[name])
-    assert picture.read_bytes().startswith(b"\x89PNG")
-    text = page.read_text()
-    for cell in experiment.compare(records):
-        assert f"| {words(cell.row)}" in text
-        assert cell.kind in text
-    assert "Profile smoke, seeds 0" in text
-    assert experiment.heading in console.export_text()
-    charts = EXHIBITS[name].charts(records)
-    assert any(series.points for chart in charts for series in chart.series)
-    shown = write_page(tmp_path, tmp_path / "report.html").read_text()
-    assert f'<section id="{name}">' in shown
-    assert f'data-charts="{name}/smoke"' in shown
 
 
 def test_every_experiment_has_its_place_on_the_page_and_a_picture():
