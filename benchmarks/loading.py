@@ -34,7 +34,7 @@ def training_step(backbone: str) -> Callable[[Batch, int], None]:
     encoder = Encoder(network, normalised_head(network.feature_dim, 128))
     method = SiMoSettings().build(
         MethodParts(
-            make_encoder=lambda number: encoder,
+            make_encoder=lambda number=0, in_channels=None: encoder,
             objective=Objective(temperature=0.2, alpha=256),
             total_steps=1,
             seed=0,

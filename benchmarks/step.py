@@ -31,7 +31,7 @@ def child(question: dict) -> dict:
     encoder = Encoder(backbone, mlp_head(backbone.feature_dim))
     method = MoCoSettings(queue_size=count, shuffle_bn=False).build(
         MethodParts(
-            make_encoder=lambda number: encoder,
+            make_encoder=lambda number=0, in_channels=None: encoder,
             objective=Objective(temperature=0.2, alpha=65536),
             total_steps=1,
             seed=0,
