@@ -32,9 +32,9 @@ def our_training(framework: str, question: dict, done: Callable[[], None]) -> No
 
 
 def our_recipe(framework: str, question: dict) -> Recipe:
-    recipe = named_recipe(framework, "desk")
+    recipe = named_recipe(framework, "folder")
     if framework == "simclr":  # all negatives of the batch, as the others have it
-        recipe = replace(recipe, negatives=replace(recipe.negatives, count=None))
+        recipe = replace(recipe, method=replace(recipe.method, count=None))
     return replace(
         recipe,
         data=replace(
