@@ -31,6 +31,8 @@ from eqco.training.alarms import NonFiniteLossError
 from eqco.training.diagnostics import diagnose
 from eqco.training.loop import optimise, warm_up
 
+pytestmark = pytest.mark.end_to_end  # whole trainings, stopped and resumed
+
 
 class Pictures(torch.utils.data.Dataset):
     """Forty small pictures of two kinds, as a user's own Dataset."""
@@ -405,7 +407,6 @@ def test_channels_last_changes_nothing_but_rounding(tmp_path):
     assert found[0] == pytest.approx(found[1], rel=1e-3)
 
 
-@pytest.mark.end_to_end
 def test_compiled_encoders_train_to_the_same_but_rounding(tmp_path):
     found = []
     for compiled in (False, True):

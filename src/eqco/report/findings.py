@@ -58,7 +58,10 @@ def extremes(experiment: Experiment[Any], records: Sequence[Record]) -> str:
     if len(cells) < 2:
         return ""
     high, low = highest_and_lowest(cells)
-    names = [", ".join(map(words, (cell.row, cell.column))) for cell in (high, low)]
+    names = [  # a column of the metric alone says nothing here
+        ", ".join(words(place) for place in (cell.row, cell.column) if not isinstance(place, str))
+        for cell in (high, low)
+    ]
     sentence = (
         f"The highest accuracy is {high.mean:.1f} % ({names[0]}), the lowest {low.mean:.1f} % "
         f"({names[1]}){noise(cells)}."
