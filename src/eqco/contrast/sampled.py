@@ -44,6 +44,9 @@ def sampled_negatives(
     never changes a query's negatives. It is made on the CPU, and torch.compile leaves it out: draw
     before a step that is compiled as one graph, and pass the result in.
 
+    More than one key in 32, drawn separately, cost more than scoring all of them (the products are
+    the same, and the draw comes on top): there the whole pool, or `shared=True`, is faster.
+
     Args:
         pool: where to draw from; `indices` and `mask` must be None.
         count: K.
