@@ -1,5 +1,6 @@
 """Batches of views as a function of (seed, step)."""
 
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -162,10 +163,11 @@ class StepLoader:
                     raise
                 # a worker died, which leaves no time to say on what, and may break off a batch that
                 # it was handing over
+                reason = str(error) if isinstance(error, RuntimeError) else lost_worker()
                 names = [self.split.images.name(number) for number, _ in self.requests(step)]
                 raise RuntimeError(
                     f"a worker process ended while reading for step {step}, which needs "
-                    f"{names[0]} … {names[-1]}: {error}"
+                    f"{names[0]} … {names[-1]}: {reason or repr(error)}"
                 ) from error
             yield self.finish(step, *crops)
 
@@ -200,6 +202,19 @@ class StepLoader:
             raise InputError(f"none of the {len(self.split)} images of this split can be read.")
         if self.unreadable_list is not None:
             write_unreadable(self.unreadable_list, list(fresh.values()))
+
+
+def lost_worker() -> str:
+    """What torch says of a lost worker.
+
+    It raises from a signal handler, wherever the program is when the signal comes, which may be
+    after the worker's last batch broke off: so wait for it here.
+    """
+    try:
+        time.sleep(0.5)
+    except RuntimeError as error:
+        return str(error)
+    return ""
 
 
 class Steps:
