@@ -199,6 +199,6 @@ def keep_freed_memory() -> None:
     """Let the allocator keep what a step frees, so that the next need not fetch it anew.
 
     glibc returns a freed block to the system at once unless a larger one has been freed before.
-    At K = 512 a step takes up to a quarter longer without this line.
+    Without this line steps at large K take longer.
     """
     torch.empty(31 * 2**20, dtype=torch.uint8)  # 32 MiB is the largest size that glibc remembers
