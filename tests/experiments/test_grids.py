@@ -13,7 +13,7 @@ from eqco.experiments import training_runs
 from eqco.experiments.accuracy import protocol_name
 from eqco.experiments.catalog import EXPERIMENTS, find_experiment
 from eqco.experiments.coordinates import Coordinates
-from eqco.experiments.experiment import RunContext, missing_runs, plain, recorded, reproduce
+from eqco.experiments.experiment import RunContext, missing_runs, recorded, reproduce
 from eqco.experiments.fig2 import kept_moments
 from eqco.experiments.fig4 import cells as fig4_cells
 from eqco.experiments.grid import differences, quantity_table, under_infonce
@@ -97,7 +97,7 @@ def test_a_stopped_reproduction_goes_on_and_ends_where_it_would_have(tmp_path, t
 def test_no_two_runs_of_a_profile_are_the_same():
     for name in GRIDS:
         for profile, recipes in EXPERIMENTS[name].profiles.items():
-            assert len({recipe_hash(plain(task)) for task in recipes}) == len(recipes), (
+            assert len({recipe_hash(task.to_dict()) for task in recipes}) == len(recipes), (
                 name,
                 profile,
             )

@@ -9,7 +9,6 @@ import pytest
 
 from eqco.detection import METRICS
 from eqco.experiments.catalog import EXPERIMENTS
-from eqco.experiments.experiment import plain as plain_task
 from eqco.experiments.published import PUBLISHED
 from eqco.experiments.tasks import moco
 from eqco.recipes.profiles import PAPER as PAPER_SCALE
@@ -168,7 +167,7 @@ def record_of(task, profile, metrics):
     return Record(
         experiment="",
         profile=profile,
-        recipe=plain_task(task),
+        recipe=task.to_dict(),
         seed=0,
         metrics=metrics,
         curves=defaultdict(lambda: defaultdict(lambda: "bound"), information_kind="bound"),

@@ -27,6 +27,7 @@ from eqco.runtime.errors import InputError
 __all__ = [
     "TRAININGS",
     "Record",
+    "as_read",
     "code_version",
     "find_record",
     "hardware",
