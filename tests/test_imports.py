@@ -96,8 +96,8 @@ def distinctions(tree):
             if NAMES.intersection(word for word in words if isinstance(word, str)):
                 yield node.lineno
         elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "isinstance":
-            asked = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
-            if CLASSES & asked:
+            names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+            if CLASSES & names:
                 yield node.lineno
 
 

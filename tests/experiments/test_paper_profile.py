@@ -161,8 +161,8 @@ def test_from_a_folder_to_the_linear_protocol(folder, tmp_path, monkeypatch):
     )
     linear = replace(run.accuracy, epochs=1, batch_size=4, learning_rate=0.1)
     run = replace(run, recipe=recipe, neighbours=8, accuracy=linear)
-    site = RunContext(work=tmp_path, folders={"imagenet": folder})
-    outcome = pretrain_and_evaluate(run, 0, site)
+    context = RunContext(work=tmp_path, folders={"imagenet": folder})
+    outcome = pretrain_and_evaluate(run, 0, context)
     assert set(outcome.metrics) == {"linear", "knn", "information", "gradient_norm"}
     assert 0 <= outcome.metrics["linear"] <= 1
     assert outcome.curves["num_negatives"] == 2

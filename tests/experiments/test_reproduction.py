@@ -113,8 +113,8 @@ def test_no_seeds_is_refused(tmp_path):
 def test_every_experiment_runs_its_smoke_profile_and_is_shown(name, tmp_path, trained_runs):
     experiment = find_experiment(name)
     done = []
-    site = RunContext(advance=done.append, work=trained_runs)
-    records = reproduce(experiment, "smoke", experiment.seeds["smoke"], tmp_path, site)
+    context = RunContext(advance=done.append, work=trained_runs)
+    records = reproduce(experiment, "smoke", experiment.seeds["smoke"], tmp_path, context)
     assert sum(done) == sum(map(experiment.size, experiment.recipes("smoke")))
     assert experiment.compare(records)
     assert experiment.name == name

@@ -30,20 +30,20 @@ def record(initial, seed, profile="desk", **metrics):
 
 @pytest.mark.end_to_end
 def test_a_smoke_run_trains_both_and_pretrains_once(tmp_path, trained_runs):
-    site = RunContext(work=trained_runs)
-    records = reproduce(TAB9, "smoke", (0,), tmp_path / "results", site)
+    context = RunContext(work=trained_runs)
+    records = reproduce(TAB9, "smoke", (0,), tmp_path / "results", context)
     assert [r.recipe["initial"] for r in records] == ["random init", "SiMo"]
     assert all(0 <= r.metrics["AP"] <= 1 for r in records)
     assert PLOTS["tab9"](records, tmp_path / "plot.png").stat().st_size > 1000
     place = trained_runs / "tab9-smoke-pretraining-0"
     written = RunDirectory(place).last.stat().st_mtime_ns
     shared = TAB9.profiles["smoke"][1].pretraining
-    assert pretrain(shared, site) == place  # found complete, not trained again
+    assert pretrain(shared, context) == place  # found complete, not trained again
     assert RunDirectory(place).last.stat().st_mtime_ns == written
     method = replace(shared.recipe.method, ema_decay=0.5)
     other = replace(shared, recipe=replace(shared.recipe, method=method))
     with pytest.raises(InputError, match="another recipe than tab9's"):
-        pretrain(other, site)
+        pretrain(other, context)
 
 
 def test_rows_are_percent_with_the_gain_seed_by_seed():
@@ -86,6 +86,6 @@ def test_the_desk_compares_the_same_fine_tuning_from_two_weights():
     assert replace(training.encoder, stem="imagenet") == training.encoder
 
 
-def test_a_data_set_that_was_not_given_is_asked_for(tmp_path):
+def test_a_data_set_that_was_not_given_is_named_with_its_option(tmp_path):
     with pytest.raises(InputError, match="--bccd FOLDER"):
         reproduce(TAB9, "desk", (0,), tmp_path, RunContext(work=tmp_path))

@@ -31,10 +31,10 @@ class Coordinates:
     category: str | None = None
 
     @property
-    def given(self) -> dict[str, Any]:
+    def values(self) -> dict[str, Any]:
         """The coordinates that are there, by name.
 
-        >>> Coordinates(loss="eqco", alpha=256).given
+        >>> Coordinates(loss="eqco", alpha=256).values
         {'loss': 'eqco', 'alpha': 256}
         """
         values = {each.name: getattr(self, each.name) for each in fields(self)}
@@ -42,12 +42,12 @@ class Coordinates:
 
     def only(self, *names: str) -> "Coordinates":
         """Some of the coordinates."""
-        return Coordinates(**{name: v for name, v in self.given.items() if name in names})
+        return Coordinates(**{name: v for name, v in self.values.items() if name in names})
 
     def without(self, *names: str) -> "Coordinates":
         """All but some of the coordinates.
 
-        >>> Coordinates(framework="SiMo", num_negatives=16).without("num_negatives").given
+        >>> Coordinates(framework="SiMo", num_negatives=16).without("num_negatives").values
         {'framework': 'SiMo'}
         """
         return replace(self, **dict.fromkeys(names))
@@ -74,7 +74,7 @@ def axis_of(places: Sequence[Place]) -> tuple[str, dict[Place, float]]:
     >>> axis_of(["AP", "AP50"])
     ('', {})
     """
-    given = [place.given for place in places if isinstance(place, Coordinates)]
+    given = [place.values for place in places if isinstance(place, Coordinates)]
     names = {name for each in given for name in each}
     if len(given) < len(places) or len(names) != 1:
         return "", {}

@@ -34,7 +34,7 @@ __all__ = [
     "command_for",
     "missing_runs",
     "processor_seconds",
-    "recorded",
+    "profile_records",
     "reproduce",
     "seed_by_seed",
 ]
@@ -202,7 +202,7 @@ def seed_by_seed(cells: Sequence[Comparison]) -> dict[int, tuple[float, ...]]:
     return {seed: tuple(values[seed] for values in found) for seed in shared}
 
 
-def recorded(experiment: Experiment[Any], profile: str, results: Path) -> list[Record]:
+def profile_records(experiment: Experiment[Any], profile: str, results: Path) -> list[Record]:
     """The records of the tasks that a profile has now; others in the folder are left out."""
     wanted = {recipe_hash(task.to_dict()) for task in experiment.recipes(profile)}
     return read_records(results, experiment.folder, profile, wanted)

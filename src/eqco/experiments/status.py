@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 
 from eqco.assembly import build_encoder
-from eqco.experiments.experiment import Experiment, missing_runs, recorded
+from eqco.experiments.experiment import Experiment, missing_runs, profile_records
 from eqco.experiments.tasks import TrainingTask
 from eqco.experiments.training_runs import IMAGES
 from eqco.recipes import Recipe
@@ -52,7 +52,7 @@ def status(
     here = hardware()["processor"]
     records = [
         record
-        for record in recorded(experiment, profile, results)
+        for record in profile_records(experiment, profile, results)
         if record.hardware["processor"] == here
     ]
     sizes = {

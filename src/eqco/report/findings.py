@@ -9,7 +9,7 @@ from eqco.experiments.experiment import Comparison, Experiment, seed_by_seed
 from eqco.experiments.study_bound import by_truth
 from eqco.experiments.tab9 import RANDOM
 from eqco.report.charts import family_and_name
-from eqco.report.words import LOSSES, axis_words, plural, signed, words
+from eqco.report.words import LOSSES, axis_words, plural, signed_number, words
 from eqco.runtime.records import Record
 from eqco.theory import largest_overshoot
 
@@ -106,7 +106,7 @@ def accuracy_change(
         both = [cell for pair in ends.values() for cell in pair]
         seeds = seed_by_seed(both) if few < many and both else {}
         changes = [
-            f"{signed(fmean(v[2 * i] - v[2 * i + 1] for v in seeds.values()))} with "
+            f"{signed_number(fmean(v[2 * i] - v[2 * i + 1] for v in seeds.values()))} with "
             f"{words(family_and_name(row)[1])}"
             for i, row in enumerate(ends)
             if seeds
@@ -125,7 +125,7 @@ def length_change(experiment: Experiment[Any], records: Sequence[Record]) -> str
     gap = next(iter(experiment.conclude(records).values()), [])
     parts = []
     for row, here in group(gap, "row").items():
-        changes = [f"{signed(cell.mean)} after {words(cell.column)}" for cell in here]
+        changes = [f"{signed_number(cell.mean)} after {words(cell.column)}" for cell in here]
         parts.append(f"{', '.join(changes)} with {words(row.without('num_negatives'))}")
     sentence = (
         f"Few negatives instead of all change accuracy by {'; '.join(parts)} (points{noise(gap)})."
@@ -214,8 +214,8 @@ def detection_gain(experiment: Experiment[Any], records: Sequence[Record]) -> st
     gains = next(iter(experiment.conclude(records).values()))
     data = records[0].recipe["data"]
     return " ".join(
-        f"AP, {words(cell.row)} − {RANDOM}: {signed(cell.mean)} points on {data} "
-        f"(seed{'s' * (len(cell.values) > 1)}: {', '.join(map(signed, cell.values))})."
+        f"AP, {words(cell.row)} − {RANDOM}: {signed_number(cell.mean)} points on {data} "
+        f"(seed{'s' * (len(cell.values) > 1)}: {', '.join(map(signed_number, cell.values))})."
         for cell in gains
         if cell.column == Coordinates(metric="AP")
     )
