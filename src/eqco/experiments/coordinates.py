@@ -1,11 +1,21 @@
 """Where a number stands in a table: values, of which words and axes are made at the very end."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
-__all__ = ["Coordinates", "Difference", "Loss", "Place", "axis_of", "distinct", "in_order"]
+__all__ = [
+    "Coordinates",
+    "Difference",
+    "Loss",
+    "Place",
+    "axis_of",
+    "distinct",
+    "group_by",
+    "in_order",
+]
 
+Item = TypeVar("Item")
 Loss = Literal["infonce", "eqco", "decoupled", "ml-cpc"]
 
 
@@ -87,6 +97,18 @@ def axis_of(places: Sequence[Place]) -> tuple[str, dict[Place, float]]:
 def distinct(places: Iterable[Any]) -> list[Any]:
     """Each once, in the order of their first places."""
     return list(dict.fromkeys(places))
+
+
+def group_by(items: Iterable[Item], key: Callable[[Item], Any]) -> dict[Any, list[Item]]:
+    """Items by their key, the groups in the order of their first items.
+
+    >>> group_by([3, 4, 5], key=lambda number: number % 2)
+    {1: [3, 5], 0: [4]}
+    """
+    groups: dict[Any, list[Item]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
 
 
 def in_order(columns: Iterable[Place]) -> list[Place]:

@@ -121,7 +121,7 @@ STUDY_SMALL_BATCH = grid_experiment(
     title="Small batches, with and without a short queue, under three losses",
     axis="num_queries",
     cells={
-        "smoke": batch_cells(SMOKE, [8], 200),
+        "smoke": batch_cells(SMOKE, [16], 200),
         # a third of the usual length: at N = 16 a step of overhead is a step of computing
         "desk": batch_cells(DESK, [16, 64], 67),
         "embedded": batch_cells(EMBEDDED, [16], 200),

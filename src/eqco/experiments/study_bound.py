@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eqco.experiments.coordinates import group_by
 from eqco.experiments.experiment import Comparison, Experiment, RunContext, RunResult
 from eqco.runtime.records import Record, as_read
 from eqco.runtime.seeds import random_source
@@ -168,10 +169,8 @@ def crossings(records: Sequence[Record]) -> dict[str, list[Comparison]]:
 
 def by_truth(records: Sequence[Record]) -> dict[float, list[Record]]:
     """The records of each true value, the smallest first."""
-    groups: dict[float, list[Record]] = {}
-    for record in sorted(records, key=lambda record: (record.recipe["information"], record.seed)):
-        groups.setdefault(record.recipe["information"], []).append(record)
-    return groups
+    ordered = sorted(records, key=lambda record: (record.recipe["information"], record.seed))
+    return group_by(ordered, key=lambda record: record.recipe["information"])
 
 
 def tasks(queries: int, informations: Sequence[float], largest_k: int) -> list[BoundTask]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from eqco.experiments.coordinates import Coordinates, Loss, Place
+from eqco.experiments.coordinates import Coordinates, Loss, group_by
 from eqco.experiments.experiment import (
     Comparison,
     Experiment,
@@ -124,11 +124,8 @@ def steadiness(cells: Sequence[Comparison]) -> list[Comparison]:
 
     Of the seeds that a row has under every K; without any it is left out.
     """
-    rows: dict[Place, list[Comparison]] = {}
-    for cell in cells:
-        rows.setdefault(cell.row, []).append(cell)
     found = []
-    for row, here in rows.items():
+    for row, here in group_by(cells, key=lambda cell: cell.row).items():
         seeds = seed_by_seed(here)
         if seeds and isinstance(row, Coordinates):
             printed = [cell.published for cell in here if cell.published is not None]
