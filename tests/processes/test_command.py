@@ -125,25 +125,25 @@ def test_two_machines_are_two_processes(whole, tmp_path):
     assert_close(state_of(tmp_path / "runs" / "simo"), state_of(whole), rtol=0, atol=0)
 
 
-def test_a_rank_that_hangs_or_is_gone_is_named(tmp_path):
-    """Both at once, since most of it is waiting."""
+@pytest.mark.parametrize(("count", "fate"), [(2, signal.SIGSTOP), (2, signal.SIGKILL)])
+def test_a_rank_that_hangs_or_is_gone_is_named(count, fate, tmp_path):
     command = [*EQCO, *SETTINGS, "--training.epochs", "500", "--timeout", "20"]
-    fates = (signal.SIGSTOP, signal.SIGKILL)
-    jobs = {fate: start([*command, "--out", tmp_path / fate.name], 2) for fate in fates}
+    workers = start([*command, "--out", tmp_path / "run"], count)
+    wait_for_checkpoint(tmp_path / "run", workers[0])
+    saved = state_of(tmp_path / "run")["step"]
+    lost = count - 1
+    workers[lost].send_signal(fate)
     try:
-        for fate, workers in jobs.items():
-            wait_for_checkpoint(tmp_path / fate.name, workers[0])
-            workers[1].send_signal(fate)
-        answers = {fate: workers[0].communicate(timeout=240)[1] for fate, workers in jobs.items()}
+        said = [worker.communicate(timeout=240)[1] for worker in workers[:lost]]
     finally:
-        for worker in (worker for workers in jobs.values() for worker in workers):
+        for worker in workers:
             worker.kill()
-            worker.communicate()
-    for fate, errors in answers.items():
-        assert jobs[fate][0].returncode == 2, errors
-        assert "eqco (rank 0): rank 0 of 2 waited for rank 1" in errors
+        workers[lost].communicate()
+    for rank, errors in enumerate(said):
+        assert workers[rank].returncode == 2, errors
+        assert f"eqco (rank {rank}): rank {rank} of {count} waited for rank {lost}" in errors
         assert "Traceback" not in errors
-        assert state_of(tmp_path / fate.name)["step"] >= SAVED
+    assert state_of(tmp_path / "run")["step"] >= saved
 
 
 def test_a_rank_that_never_comes_is_reported(tmp_path):
