@@ -49,10 +49,10 @@ def in_own_process(script: str, question: dict[str, Any], timeout: float = 600) 
     return json.loads(answer.stdout.strip().splitlines()[-1])
 
 
-def interleaved(questions: Sequence[Any], rounds: int) -> Iterator[tuple[int, Any]]:
+def interleave(questions: Sequence[Any], rounds: int) -> Iterator[tuple[int, Any]]:
     """Every question once a round, with its round; each round begins at another place.
 
-    >>> [question for _, question in interleaved("abc", 3)]
+    >>> [question for _, question in interleave("abc", 3)]
     ['a', 'b', 'c', 'b', 'c', 'a', 'c', 'a', 'b']
     """
     for turn in range(rounds):

@@ -27,7 +27,7 @@ from pathlib import Path
 from statistics import median
 
 import torch
-from measure import fastest_way, in_own_process, interleaved, keep_record
+from measure import fastest_way, in_own_process, interleave, keep_record
 from peers import PEERS
 from photos import IMAGES, Photos
 
@@ -160,11 +160,13 @@ def child(question: dict) -> dict:
 def questions(setting: dict, folder: str | None) -> list[dict]:
     """Every contender, in every way it is tried."""
     common = {**setting, "folder": folder, "threads": THREADS}
-    asked = [{**common, "name": name, "workers": 0} for name in LIMITS]
+    settings = [{**common, "name": name, "workers": 0} for name in LIMITS]
     tried = (0,) if folder is None else (0, 2)  # images in memory need no workers
-    asked += [{**common, "name": name, "workers": workers} for name in OURS for workers in tried]
-    asked += [{**common, "name": name, "workers": workers} for name in PEERS for workers in (0, 2)]
-    return asked
+    settings += [{**common, "name": name, "workers": workers} for name in OURS for workers in tried]
+    settings += [
+        {**common, "name": name, "workers": workers} for name in PEERS for workers in (0, 2)
+    ]
+    return settings
 
 
 def ask(question: dict) -> dict | None:
@@ -188,7 +190,7 @@ def measure(title: str, rounds: int) -> tuple[dict[str, float], dict[str, list[f
         folder = place if title == JPEG else None
         if folder is not None:
             Photos(setting["size"]).write(folder)
-        for turn, question in interleaved(questions(setting, folder), rounds):
+        for turn, question in interleave(questions(setting, folder), rounds):
             answer, name, workers = ask(question), question["name"], question["workers"]
             if answer is None:
                 continue
@@ -209,8 +211,8 @@ def measure(title: str, rounds: int) -> tuple[dict[str, float], dict[str, list[f
             metrics[f"{title}/{name}/seconds"] = median(chosen)
             metrics[f"{title}/{name}/bytes"] = held[name, workers]
         if folder is None:
-            asked = {**setting, "name": "profile", "workers": 0, "folder": None, "threads": THREADS}
-            parts = ask(asked).items()
+            profiled = {**setting, "name": "profile", "workers": 0, "folder": None}
+            parts = ask({**profiled, "threads": THREADS}).items()
             metrics |= {f"{title}/profile/{part}": value for part, value in parts}
     return metrics, every
 

@@ -54,7 +54,7 @@ def test_an_unknown_option_is_an_error(capsys):
     assert "--out" in capsys.readouterr().err
 
 
-def test_what_the_user_can_mend_is_told_without_traceback(capsys, monkeypatch):
+def test_what_the_user_can_mend_is_reported_without_traceback(capsys, monkeypatch):
     def refuse(name, rest):
         raise cli.InputError("pairs=1; at least 2")
 

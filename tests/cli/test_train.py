@@ -73,7 +73,7 @@ def test_recipes_are_listed_and_shown(columns, capsys, monkeypatch):
         (["--out", "a-file"], "a-file cannot be written (File exists)"),
     ],
 )
-def test_bad_input_is_told_without_traceback(arguments, message, capsys, tmp_path, monkeypatch):
+def test_bad_input_is_reported_without_traceback(arguments, message, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a-file").write_text("")
     assert main(["train", *arguments]) == 2
@@ -151,7 +151,7 @@ def test_a_training_leaves_a_run_that_its_recipe_file_repeats(tmp_path):
     assert lines[0] == lines[1]
 
 
-def test_sigterm_saves_and_says_how_to_go_on(tmp_path):
+def test_sigterm_saves_and_says_how_to_resume(tmp_path):
     place = tmp_path / "run"
     command = [sys.executable, "-m", "eqco", "train", *QUICK, "--training.epochs", "50"]
     process = subprocess.Popen(

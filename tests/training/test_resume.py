@@ -262,7 +262,7 @@ class Picky(TinyBackbone):
         return super().forward(images)
 
 
-def test_only_numbers_that_are_not_finite_are_told_as_a_training_that_diverged(tmp_path):
+def test_only_numbers_that_are_not_finite_are_reported_as_divergence(tmp_path):
     with pytest.raises(InputError, match=r"^a batch of 8 images .* equal parts\.$") as refusal:
         train(tiny("simo"), source(), out=tmp_path, encoder=Picky())
     assert not isinstance(refusal.value, NonFiniteLossError)
@@ -308,7 +308,7 @@ def test_what_is_diagnosed_is_what_was_trained_on(name, tmp_path):
         assert line["information"] == pytest.approx(line["ceiling"] - of_one, abs=1e-3)
 
 
-def test_a_stop_in_the_last_step_still_asks_what_the_encoder_is_worth(tmp_path, monkeypatch):
+def test_a_stop_in_the_last_step_still_runs_the_probe(tmp_path, monkeypatch):
     recipe = tiny("simo")
     recipe = replace(recipe, training=replace(recipe.training, epochs=1, num_queries=64))
     outcomes = [

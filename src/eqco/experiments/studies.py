@@ -28,7 +28,7 @@ def length_cells(scale: Scale, lengths: list[int], alpha: float) -> list[Cell]:
                 loss=loss_of(imitated),
                 alpha=imitated,
                 num_negatives=count or scale.num_queries - 1,
-                epochs=scale.shortened(epochs),
+                epochs=scale.scaled_epochs(epochs),
             ),
             task=simo(scale, count=count, alpha=imitated, epochs=epochs),
         )
@@ -65,7 +65,7 @@ def momentum_cells(
     """Rows: β, of which Table 6 has two; columns: epochs, of which it has one."""
     return [
         Cell(
-            at=Coordinates(ema_decay=decay, epochs=scale.shortened(epochs)),
+            at=Coordinates(ema_decay=decay, epochs=scale.scaled_epochs(epochs)),
             task=simo(scale, count=None, alpha=alpha, epochs=epochs, ema_decay=decay),
         )
         for epochs in lengths  # the short ones are done first
@@ -121,7 +121,7 @@ STUDY_SMALL_BATCH = grid_experiment(
     title="Small batches, with and without a short queue, under three losses",
     axis="num_queries",
     cells={
-        "smoke": batch_cells(SMOKE, [8], 200),
+        "smoke": batch_cells(SMOKE, [16], 200),
         # a third of the usual length: at N = 16 a step of overhead is a step of computing
         "desk": batch_cells(DESK, [16, 64], 67),
         "embedded": batch_cells(EMBEDDED, [16], 200),

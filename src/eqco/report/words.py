@@ -6,7 +6,16 @@ from collections.abc import Sequence
 from eqco.experiments.coordinates import Difference, Place
 from eqco.runtime.records import Record
 
-__all__ = ["LOSSES", "axis_words", "machine", "plural", "provenance", "seeds_of", "signed", "words"]
+__all__ = [
+    "LOSSES",
+    "axis_words",
+    "machine",
+    "plural",
+    "provenance",
+    "seeds_of",
+    "signed_number",
+    "words",
+]
 
 LOSSES = {
     "infonce": "InfoNCE",
@@ -33,7 +42,7 @@ def words(place: Place) -> str:
         return place
     if isinstance(place, Difference):
         return f"{words(place.of)} less {words(place.less)}"
-    given = place.given
+    given = place.values
     parts = [given[name] for name in ("framework", "network") if name in given]
     if place.width is not None:
         parts[-1] += f" ({place.width}x)"
@@ -69,10 +78,10 @@ def plural(count: int, noun: str) -> str:
     return f"{count} {noun}{'s' * (count != 1)}"
 
 
-def signed(value: float) -> str:
+def signed_number(value: float) -> str:
     """A change with its sign; none for what rounds to nothing.
 
-    >>> signed(-1.26), signed(0.04), signed(2.0)
+    >>> signed_number(-1.26), signed_number(0.04), signed_number(2.0)
     ('−1.3', '0.0', '+2.0')
     """
     rounded = round(value, 1)
