@@ -12,9 +12,9 @@ from types import SimpleNamespace
 import pytest
 from rich.text import Text
 
-from eqco.cli.display import LogLines, training_display
 from eqco.cli.main import main
 from eqco.data import open_source
+from eqco.training.display import LogLines, training_display
 from eqco.training.loop import StepReport
 
 QUICK = ["--profile", "demo", "--training.epochs", "1", "--training.num-queries", "64"]

@@ -12,7 +12,7 @@ import tyro
 from eqco.assembly import check_processes, resume, train
 from eqco.assembly.parts import chance_level
 from eqco.assembly.runs import RunInfo
-from eqco.cli.display import describe_probe, format_steps, heading, training_display
+from eqco.cli.display import describe_probe, format_steps, heading
 from eqco.cli.launch import (
     LaunchOptions,
     exit_stopped,
@@ -24,6 +24,7 @@ from eqco.cli.launch import (
 from eqco.recipes import RECIPES, Recipe, named_recipe, read_recipe, recipe_from_dict
 from eqco.runtime.errors import InputError
 from eqco.runtime.run_directory import RunDirectory
+from eqco.training.display import training_display
 from eqco.training.loop import Outcome
 
 DESCRIPTION = """Train an encoder by contrastive learning, and leave it in a run directory.
