@@ -17,6 +17,7 @@ from eqco.data.sources import evaluation_split
 from eqco.encoders import (
     Encoder,
     backbone_named,
+    choose_precision,
     feature_dim_of,
     linear_head,
     mlp_head,
@@ -150,7 +151,7 @@ def build_components(
         optimiser=build_optimiser(recipe, method),
         learning_rate=partial(rate_at, recipe, loader.steps_per_epoch),
         intervals=intervals,
-        precision=settings.precision,
+        precision=choose_precision(settings.precision, device),
         probe=build_probe(recipe, source),
     )
 

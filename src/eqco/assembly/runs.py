@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,8 @@ class RunInfo:
     """What a call is about to do, when all is checked and nothing is trained yet."""
 
     recipe: Recipe
+    """As the run keeps it: with what it chose where `asked` says auto."""
+    asked: Recipe
     source: Source
     loader: StepLoader
     step: int
@@ -86,15 +88,16 @@ def train(
         components = build_components(
             recipe, source, backbone=encoder, device=own, unreadable_list=listed
         )
-        info = RunInfo(recipe=recipe, source=source, loader=components.loader, step=0)
+        chosen = chosen_recipe(recipe, components)
+        info = RunInfo(recipe=chosen, asked=recipe, source=source, loader=components.loader, step=0)
         with write_lock(run):
             if processes.is_writer():
                 facts = environment(data, info, components, own)
-                run.start(recipe_to_dict(recipe), {**facts, "unlabelled": unlabelled})
+                run.start(recipe_to_dict(chosen), {**facts, "unlabelled": unlabelled})
                 run.write_job(processes.job())
                 write_unreadable(listed, source.unreadable)
             on_start(info)
-            return finish(components, run, recipe, None, show)
+            return finish(components, run, chosen, None, show)
 
 
 def resume(
@@ -144,8 +147,13 @@ def resume(
                 f"{source.name} has {images} now. Resume it on the same images."
             )
         loader, step = components.loader, state["step"]
-        on_start(RunInfo(recipe=recipe, source=source, loader=loader, step=step))
+        on_start(RunInfo(recipe=recipe, asked=recipe, source=source, loader=loader, step=step))
         return finish(components, run, recipe, state, show)
+
+
+def chosen_recipe(recipe: Recipe, components: TrainerComponents) -> Recipe:
+    """The recipe with what was chosen for auto, so that a resumed run computes in the same way."""
+    return replace(recipe, training=replace(recipe.training, precision=components.precision))
 
 
 def write_lock(run: RunDirectory) -> AbstractContextManager[None]:

@@ -28,6 +28,8 @@ def heading(about: RunInfo, place: str) -> list[str]:
         f"{about.source.name}: {describe_images(about)}; {network}; to {place}",
         f"{', '.join(numbers)}; {passes} × {format_steps(per_epoch)} = {format_steps(total)}",
     ]
+    if about.asked.training.precision == "auto":
+        lines.append(f"precision auto: {recipe.training.precision}")
     if channels != 3:
         names = ", ".join(about.left_out)
         without = f"; left out, since they need three colour channels: {names}" if names else ""

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from eqco.contrast import Contrast, Negatives, Objective
 from eqco.contrast.checks import NonFiniteValuesError
 from eqco.data import Batch, StepLoader
-from eqco.encoders import average_running_statistics
+from eqco.encoders import Precision, autocast_to, average_running_statistics
 from eqco.methods import Method, StepOutput
 from eqco.runtime import processes
 from eqco.runtime.checkpointing import checkpointing
@@ -25,8 +25,6 @@ from eqco.training.journal import Journal
 from eqco.training.optimisers import load_optimiser
 
 __all__ = ["Intervals", "Outcome", "StepReport", "TrainerComponents", "run_training"]
-
-Precision = Literal["float32", "bfloat16", "float16"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,12 +220,6 @@ def optimise(
     scaler.update()
     mean_loss, joined = torch.stack(losses).sum(), torch.cat(new_keys) if new_keys else None
     return StepOutput(mean_loss, output.contrasts, joined)
-
-
-def autocast_to(precision: Precision, device: torch.device) -> torch.autocast:
-    """Autocast for the encoder; the loss leaves it by itself."""
-    dtype = torch.float16 if precision == "float16" else torch.bfloat16
-    return torch.autocast(device.type, dtype=dtype, enabled=precision != "float32")
 
 
 def is_due(step: int, every: int) -> bool:
