@@ -81,7 +81,7 @@ def test_a_run_says_and_keeps_what_it_chose(recipe, answer, monkeypatch, tmp_pat
     native(monkeypatch, answer)
     chosen = "bfloat16" if answer else "float32"
     said: list[RunInfo] = []
-    train(recipe, source_from_dataset(Noise()), out=tmp_path / "run", on_start=said.append)
+    train(source_from_dataset(Noise()), recipe, out=tmp_path / "run", on_start=said.append)
     assert kept_precision(tmp_path / "run") == {chosen}
     assert said[0].asked == recipe
     assert f"precision auto: {chosen}" in heading(said[0], "runs/simo")
@@ -92,9 +92,9 @@ def test_a_run_resumed_on_another_machine_keeps_its_precision(recipe, monkeypatc
     """To the bit what a run that was never moved ends at."""
     source = source_from_dataset(Noise())
     native(monkeypatch, True)
-    train(recipe, source, out=tmp_path / "whole")
+    train(source, recipe, out=tmp_path / "whole")
     recipe = replace(recipe, training=replace(recipe.training, keep_every=1))
-    train(recipe, source, out=tmp_path / "moved")
+    train(source, recipe, out=tmp_path / "moved")
     (middle,) = (tmp_path / "moved" / "checkpoints").glob("*3.pt")
     native(monkeypatch, False)
     resume(middle, source)
@@ -106,7 +106,7 @@ def test_a_run_resumed_on_another_machine_keeps_its_precision(recipe, monkeypatc
 
 def test_weights_statistics_and_optimiser_stay_float32(recipe, monkeypatch, tmp_path):
     native(monkeypatch, True)
-    train(recipe, source_from_dataset(Noise()), out=tmp_path)
+    train(source_from_dataset(Noise()), recipe, out=tmp_path)
     state = read_checkpoint(RunDirectory(tmp_path).last)
     momentum = [each["momentum_buffer"] for each in state["optimiser"]["state"].values()]
     for value in [*state["method"].values(), *momentum]:

@@ -3,7 +3,7 @@
 from eqco.assembly.parts import scaled_rate
 from eqco.assembly.runs import RunInfo
 
-__all__ = ["describe_probe", "format_steps", "heading"]
+__all__ = ["format_steps", "heading"]
 
 FEW_STEPS = 200  # with fewer an encoder has hardly begun to learn
 
@@ -28,6 +28,10 @@ def heading(about: RunInfo, place: str) -> list[str]:
         f"{about.source.name}: {describe_images(about)}; {network}; to {place}",
         f"{', '.join(numbers)}; {passes} × {format_steps(per_epoch)} = {format_steps(total)}",
     ]
+    if about.choice is not None:
+        lines += ["chosen (give a setting to keep it from being chosen):"]
+        width = max(len(reason.what) for reason in about.choice.reasons)
+        lines += [f"  {reason.what:{width}}  {reason.why}" for reason in about.choice.reasons]
     if about.asked.training.precision == "auto":
         lines.append(f"precision auto: {recipe.training.precision}")
     if channels != 3:
@@ -60,14 +64,3 @@ def format_steps(steps: int) -> str:
     ('1 step', '20 steps')
     """
     return f"{steps} step{'s' * (steps != 1)}"
-
-
-def describe_probe(name: str, value: float, chance: float | None) -> str:
-    """What a probe has found, for people.
-
-    >>> describe_probe("knn20_test", 0.375, 0.125)
-    'kNN accuracy (k = 20) on test: 37.5 % (chance, the most frequent class: 12.5 %)'
-    """
-    neighbours, _, split = name.removeprefix("knn").partition("_")
-    beside = "" if chance is None else f" (chance, the most frequent class: {100 * chance:.1f} %)"
-    return f"kNN accuracy (k = {neighbours}) on {split}: {100 * value:.1f} %{beside}"

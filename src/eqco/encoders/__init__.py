@@ -14,7 +14,7 @@ from eqco.encoders.foreign import fill, state_dict_in, unwrap
 from eqco.encoders.heads import linear_head, mlp_head, normalised_head
 from eqco.encoders.light import LightEncoder
 from eqco.encoders.momentum import scheduled_ema_decay, update_momentum
-from eqco.encoders.pixels import Pixels
+from eqco.encoders.pixels import ColourHistogram, Pixels
 from eqco.encoders.precision import Precision, autocast_to, choose_precision
 from eqco.encoders.resnet import ResNet, Stem, resnet
 from eqco.encoders.sync_batch_norm import (
@@ -28,6 +28,7 @@ __all__ = [
     "RESNETS",
     "TIMM",
     "Architecture",
+    "ColourHistogram",
     "Encoder",
     "LightEncoder",
     "Pixels",

@@ -48,7 +48,7 @@ def recipe_from_dict(values: Any) -> Recipe:
 
 
 def with_settings(recipe: Recipe, **settings: Any) -> Recipe:
-    """The recipe with other values for some settings, by their names alone: no two groups share one.
+    """The recipe with other values for some settings, by their names; no two groups share one.
 
     >>> changed = with_settings(Recipe(), epochs=30, temperature=0.1)
     >>> changed.training.epochs, changed.objective.temperature

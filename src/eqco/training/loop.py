@@ -4,6 +4,8 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
@@ -24,7 +26,7 @@ from eqco.training.diagnostics import Diagnostics, diagnose
 from eqco.training.journal import Journal
 from eqco.training.optimisers import load_optimiser
 
-__all__ = ["Intervals", "Outcome", "StepReport", "TrainerComponents", "run_training"]
+__all__ = ["Intervals", "Outcome", "StepReport", "TrainerComponents", "run_training", "time_steps"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +81,8 @@ class StepReport:
 class Outcome:
     """How a call to `run_training` ended."""
 
+    path: Path
+    """The run directory."""
     step: int
     stopped_by: str | None = None
     """The signal that asked to stop, or None when training is complete."""
@@ -180,7 +184,7 @@ def run_training(
         metrics = run_probe(method, probe)
         journal.write_once(step, {f"probe/{name}": value for name, value in metrics.items()})
     journal.close()
-    return Outcome(step=step, stopped_by=checkpoints.stopped_by, probe=metrics)
+    return Outcome(path=run.path, step=step, stopped_by=checkpoints.stopped_by, probe=metrics)
 
 
 def warm_up(components: TrainerComponents) -> None:
@@ -220,6 +224,28 @@ def optimise(
     scaler.update()
     mean_loss, joined = torch.stack(losses).sum(), torch.cat(new_keys) if new_keys else None
     return StepOutput(mean_loss, output.contrasts, joined)
+
+
+def time_steps(components: TrainerComponents, seconds: float) -> float:
+    """Seconds that a step takes, data and all: the median of those that fit into `seconds`.
+
+    The first step is not counted, and the components are not fit for training afterwards.
+    """
+    scaler = torch.amp.GradScaler(enabled=False)
+    method = components.method.train()
+    device = next(method.parameters()).device
+    taken: list[float] = []
+    start = time.perf_counter()
+    for step, batch in enumerate(components.loader.iterate(0, components.intervals.total_steps)):
+        method.after_step(optimise(components, scaler, batch, step))
+        if device.type != "cpu":
+            torch.accelerator.synchronize(device)
+        now = time.perf_counter()
+        taken.append(now - start)
+        start = now
+        if processes.any_of(sum(taken[1:]) >= seconds):
+            break
+    return median(taken[1:] or taken)
 
 
 def is_due(step: int, every: int) -> bool:
