@@ -315,7 +315,8 @@ def test_a_stop_in_the_last_step_still_asks_what_the_encoder_is_worth(tmp_path, 
         train("groceries", recipe, out=tmp_path / str(stop), encoder=backbone(), show=show)
         for stop, show in ((0, lambda report: None), (10, stop_after(10, monkeypatch)))
     ]
-    assert outcomes[0] == outcomes[1]
+    assert outcomes[0].probe == outcomes[1].probe
+    assert outcomes[0].step == outcomes[1].step
     assert outcomes[0].probe
     lines = [RunDirectory(tmp_path / name).read_metrics() for name in ("0", "10")]
     assert lines[0] == lines[1]
@@ -383,7 +384,7 @@ def test_low_precision_trains_and_the_loss_stays_float32(precision, tmp_path):
     recipe = tiny("simo")
     recipe = replace(recipe, training=replace(recipe.training, precision=precision, epochs=1))
     train(source(), recipe, out=tmp_path, encoder=backbone())
-    losses = [line["loss"] for line in RunDirectory(tmp_path).read_metrics()]
+    losses = [each["loss"] for each in RunDirectory(tmp_path).read_metrics() if "loss" in each]
     assert all(0 < loss < 10 for loss in losses)
 
 
@@ -403,7 +404,7 @@ def test_channels_last_changes_nothing_but_rounding(tmp_path):
         recipe = replace(recipe, training=replace(recipe.training, channels_last=channels_last))
         path = tmp_path / str(channels_last)
         train(source(), recipe, out=path, encoder=backbone())
-        found.append([line["loss"] for line in RunDirectory(path).read_metrics()])
+        found.append([each["loss"] for each in RunDirectory(path).read_metrics() if "loss" in each])
     assert found[0] == pytest.approx(found[1], rel=1e-3)
 
 
@@ -414,7 +415,7 @@ def test_compiled_encoders_train_to_the_same_but_rounding(tmp_path):
         recipe = replace(recipe, training=replace(recipe.training, compile=compiled, epochs=1))
         path = tmp_path / str(compiled)
         train(source(), recipe, out=path, encoder=backbone())
-        found.append([line["loss"] for line in RunDirectory(path).read_metrics()])
+        found.append([each["loss"] for each in RunDirectory(path).read_metrics() if "loss" in each])
         assert not any(
             "_orig_mod" in name for name in read_checkpoint(RunDirectory(path).last)["method"]
         )
@@ -427,7 +428,7 @@ def test_ctrl_c_outside_the_main_thread_is_left_alone(tmp_path):
     recipe = tiny("simo")
     recipe = replace(recipe, training=replace(recipe.training, epochs=1))
     thread = threading.Thread(
-        target=train, args=(recipe, source()), kwargs={"out": tmp_path, "encoder": backbone()}
+        target=train, args=(source(), recipe), kwargs={"out": tmp_path, "encoder": backbone()}
     )
     thread.start()
     thread.join(timeout=60)
