@@ -21,7 +21,7 @@ from eqco.experiments.tasks import moco, simo
 from eqco.recipes.profiles import DESK, PAPER, SCALES, SMOKE
 from eqco.runtime.errors import InputError
 from eqco.runtime.records import Record, recipe_hash
-from eqco.runtime.run_directory import RunDirectory, write_json
+from eqco.runtime.run_directory import RunDirectory
 
 GRIDS = [name for name in EXPERIMENTS if "embedded" in EXPERIMENTS[name].profiles]
 
@@ -32,9 +32,9 @@ def trainings(monkeypatch):
     begun = []
     train = training_runs.train
 
-    def noting(recipe, *arguments, **options):
+    def noting(data, recipe, **options):
         begun.append(recipe)
-        return train(recipe, *arguments, **options)
+        return train(data, recipe, **options)
 
     monkeypatch.setattr(training_runs, "train", noting)
     return begun
@@ -198,15 +198,6 @@ def test_a_part_of_a_data_set_is_not_taken_for_all_of_it(tmp_path):
 def test_an_accuracy_by_other_settings_is_measured_anew():
     protocol = LINEAR_PROTOCOLS["moco"]
     assert protocol_name(protocol) != protocol_name(replace(protocol, epochs=90))
-
-
-def test_knn_accuracy_of_another_number_of_neighbours_is_refused(tmp_path):
-    run = RunDirectory(tmp_path)
-    write_json(run.result, {"probe": {"knn20_test": 0.5}})
-    found = training_runs.TrainedRun(directory=run, training=None, source=None, earlier=(0, 0))
-    assert found.knn(20) == 0.5
-    with pytest.raises(InputError, match="holds knn20_test, and the experiment needs 200"):
-        found.knn(200)
 
 
 def test_figure_2_does_without_no_moment(tmp_path):

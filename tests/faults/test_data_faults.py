@@ -91,8 +91,8 @@ def test_a_worker_that_raises_names_the_item_and_the_checkpoint_stays(
 
     with pytest.raises(InputError, match=r"item 7 of Moody cannot be read: .*(broken|too dark)"):
         train(
-            recipe_with(trained, workers=workers),
             source_from_dataset(pictures, memory_gib=0),
+            recipe_with(trained, workers=workers),
             out=run.path,
             show=turn,
         )

@@ -28,23 +28,27 @@ def accuracies(run: TrainedRun, task: TrainingTask, context: RunContext) -> dict
 
     What was measured is stored beside the training, for other experiments that need it.
     """
-    found: dict[str, float] = {"knn": run.knn(task.neighbours)}
     if isinstance(task.accuracy, LinearProtocol):
         # pixels of ImageNet are too many for a classifier of their own
-        return found | {"linear": linear_accuracy(run, task.accuracy, context)}
-    if task.accuracy == "probe":
-        found["probe"] = linear_probe(run, context)
+        knn = frozen_accuracies(run, task.neighbours, context, probe=False)
+        return knn | {"linear": linear_accuracy(run, task.accuracy, context)}
+    found = frozen_accuracies(run, task.neighbours, context, probe=task.accuracy == "probe")
     return found | reference_accuracies(run, task.neighbours, context)
 
 
-def linear_probe(run: TrainedRun, context: RunContext) -> float:
-    """A logistic regression on features of the images as they are."""
-    path = run.directory.path / "probe.json"
+def frozen_accuracies(
+    run: TrainedRun, neighbours: int, context: RunContext, *, probe: bool
+) -> dict[str, float]:
+    """kNN and, if asked for, a logistic regression on features of the images as they are."""
+    path = run.directory.path / f"accuracy-{neighbours}{'-probe' * probe}.json"
     if not path.exists():
         encoder = load(run.directory.path).to(context.device)
         train, test = features_of(encoder.features, run.source, run.training, context.device)
-        write_json(path, {"probe": probe_accuracy(test, train).accuracy})
-    return float(read_json(path)["probe"])
+        found = {"knn": knn_accuracy(test, train, neighbours=neighbours)}
+        if probe:
+            found["probe"] = probe_accuracy(test, train).accuracy
+        write_json(path, found)
+    return dict(read_json(path))
 
 
 def linear_accuracy(run: TrainedRun, protocol: LinearProtocol, context: RunContext) -> float:

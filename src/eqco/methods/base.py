@@ -139,7 +139,8 @@ class KeyEncoderSettings(MethodSettings):
     ema_decay: float = 0.999
     """β of the key encoder (Eq. 16)."""
     ema_schedule: EMASchedule = "constant"
-    """cosine: β rises from ema_decay to 1 over the training."""
+    """cosine: β rises from ema_decay to 1 over the training; rising: from 0 to ema_decay over its
+    first six tenths."""
     shuffle_bn: bool = False
     """MoCo's shuffling BN, over encoder.bn_groups parts, instead of one statistic."""
 
