@@ -112,6 +112,7 @@ def stopped_once(how_, albums, out):
         ({"normalise": True}, "normalise"),
         ({"size": 16}, "image_size"),
         ({"batch_size": 5}, "batch_size"),
+        ({"precision": "bfloat16"}, "precision"),
         ({"backbone": LightEncoder()}, "weights"),
     ],
 )

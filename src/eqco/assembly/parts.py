@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from eqco.assembly.compiling import check_compiler, compile_encoders, compiling_pays
 from eqco.contrast import Objective
 from eqco.data import Source, Split, StepLoader
 from eqco.data.sources import divide
@@ -154,10 +155,19 @@ def build_components(
     ).to(device)
     if settings.channels_last:
         method = method.to(memory_format=torch.channels_last)
-    if settings.compile:
-        for module in method.modules():
-            if isinstance(module, Encoder):
-                module.compile()
+    precision, compiled = choose_precision(settings.precision, device), settings.compile
+    if compiled == "auto":
+        compiled = compiling_pays(
+            method.encoder,
+            num_images=recipe.micro_batch_size,
+            size=views[0].size,
+            steps=intervals.total_steps * settings.accumulation_steps,
+            precision=precision,
+        )
+    elif compiled:
+        check_compiler(device)
+    if compiled:
+        compile_encoders(method)
     return TrainerComponents(
         method=method,
         distributed=build_distributed(method, device) if processes.world_size() > 1 else None,
@@ -166,7 +176,8 @@ def build_components(
         optimiser=build_optimiser(recipe, method),
         learning_rate=partial(rate_at, recipe, loader.steps_per_epoch),
         intervals=intervals,
-        precision=choose_precision(settings.precision, device),
+        precision=precision,
+        compiled=compiled,
         probe=build_probe(recipe, probe_splits(source, tested)),
     )
 

@@ -224,7 +224,8 @@ def resume(
 
 def chosen_recipe(recipe: Recipe, components: TrainerComponents) -> Recipe:
     """The recipe with what was chosen for auto, so that a resumed run computes in the same way."""
-    return replace(recipe, training=replace(recipe.training, precision=components.precision))
+    training = replace(recipe.training, precision=components.precision, compile=components.compiled)
+    return replace(recipe, training=training)
 
 
 def write_lock(run: RunDirectory) -> AbstractContextManager[None]:

@@ -34,6 +34,8 @@ def heading(about: RunInfo, place: str) -> list[str]:
         lines += [f"  {reason.what:{width}}  {reason.why}" for reason in about.choice.reasons]
     if about.asked.training.precision == "auto":
         lines.append(f"precision auto: {recipe.training.precision}")
+    if recipe.training.compile and about.step < total:
+        lines.append("compiling the encoders first: the first step takes a minute or more")
     if channels != 3:
         names = ", ".join(about.left_out)
         without = f"; left out, since they need three colour channels: {names}" if names else ""

@@ -33,6 +33,7 @@ class Coordinates:
     num_queries: int | None = None
     ema_decay: float | None = None
     batch_norm: Literal["shuffling", "sync"] | None = None
+    precision: Literal["float32", "bfloat16"] | None = None
     epochs: int | None = None
     after_epochs: float | None = None
     information: float | None = None

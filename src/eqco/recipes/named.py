@@ -63,4 +63,4 @@ def named_recipe(name: str, profile: str = "paper") -> Recipe:
     recipe = at_scale(RECIPES[name], find_profile(profile))
     if profile not in AUTOMATIC_PROFILES:
         return recipe
-    return replace(recipe, training=replace(recipe.training, precision="auto"))
+    return replace(recipe, training=replace(recipe.training, precision="auto", compile="auto"))

@@ -85,7 +85,7 @@ def convert(value: Any, kind: Any, name: str) -> Any:
         return convert_settings(value, kind, name)
     origin, choices = typing.get_origin(kind), typing.get_args(kind)
     if origin is Literal:
-        if isinstance(value, str) and value in choices:
+        if isinstance(value, str | bool) and value in choices:
             return value
         raise InputError(f"{name}={value!r}; there are {', '.join(map(repr, choices))}.")
     if origin in (Union, types.UnionType):

@@ -25,6 +25,7 @@ __all__ = [
     "information_swing",
     "largest_excess",
     "length_change",
+    "precision_change",
     "smallest_batch",
 ]
 
@@ -120,6 +121,18 @@ def length_change(experiment: Experiment[Any], records: Sequence[Record]) -> str
         parts.append(f"{', '.join(changes)} with {words(row.without('num_negatives'))}")
     sentence = (
         f"Few negatives instead of all change accuracy by {'; '.join(parts)} (points{noise(gap)})."
+    )
+    return sentence if parts else ""
+
+
+def precision_change(experiment: Experiment[Any], records: Sequence[Record]) -> str:
+    """What bfloat16 in place of float32 changes, beside what another seed does."""
+    cells = run_cells(experiment, records)
+    gap = next(iter(experiment.conclude(records).values()), [])
+    parts = [f"{signed(cell.mean)} with {words(cell.row)}" for cell in gap]
+    sentence = (
+        f"bfloat16 instead of float32 changes accuracy by {', '.join(parts)} "
+        f"(points{noise(cells)})."
     )
     return sentence if parts else ""
 

@@ -56,7 +56,8 @@ def words(place: Place) -> str:
     parts += [f"{place.epochs} epochs"] if place.epochs is not None else []
     parts += [f"after {place.after_epochs:g} epochs"] if place.after_epochs is not None else []
     parts += [f"information {place.information:g}"] if place.information is not None else []
-    parts += [given[name] for name in ("weights", "metric", "category") if name in given]
+    plain = ("precision", "weights", "metric", "category")
+    parts += [given[name] for name in plain if name in given]
     return ": ".join(filter(None, (place.source, ", ".join(parts))))
 
 

@@ -58,6 +58,7 @@ class TrainerComponents:
     learning_rate: Callable[[int], float]
     intervals: Intervals
     precision: Precision = "float32"
+    compiled: bool = False
     probe: Callable[[nn.Module], dict[str, float]] | None = None
 
 
