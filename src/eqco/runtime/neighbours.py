@@ -76,10 +76,10 @@ class Neighbours:
             return [each.view(value.dtype).view(value.shape) for each in self.share(own)]
         self.send(own.numpy())
         # a copy of its own, too: the caller may write the sum of all over what it gave
-        parts = own.repeat(self.count, 1)
+        parts = [value.clone() for _ in range(self.count)]
         for rank in self.sockets:
-            self.receive(rank, memoryview(parts[rank].numpy()))
-        return [each.view(value.dtype).view(value.shape) for each in parts]
+            self.receive(rank, parts[rank].view(-1).view(torch.uint8).numpy().data)
+        return parts
 
     def share(self, own: Tensor) -> list[Tensor]:
         """The bytes of every process, through shared memory."""
