@@ -316,4 +316,4 @@ def any_of(condition: bool) -> bool:
     """Whether it holds in any process."""
     if world_size() == 1:
         return condition
-    return bool(sum_over_processes(torch.tensor(int(condition))) > 0)
+    return bool(sum_over_processes(torch.tensor(int(condition), device="cpu")) > 0)
