@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.distributed import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
 from eqco.assembly.compiling import check_compiler, compile_encoders, compiling_pays
@@ -196,7 +197,17 @@ def build_distributed(method: nn.Module, device: torch.device) -> DistributedDat
     known = inspect.signature(DistributedDataParallel).parameters
     copying = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
     options: dict[str, Any] = {"device_ids": where, copying: False}
-    return DistributedDataParallel(method, **options)
+    distributed = DistributedDataParallel(method, gradient_as_bucket_view=True, **options)
+    if processes.exchanges_directly():
+        distributed.register_comm_hook(None, average_bucket)
+    return distributed
+
+
+def average_bucket(state: None, bucket: GradBucket) -> torch.futures.Future[Tensor]:
+    """Let DDP's gradients of a bucket become their mean over processes."""
+    done: torch.futures.Future[Tensor] = torch.futures.Future()
+    done.set_result(processes.average_in_place(bucket.buffer()))
+    return done
 
 
 def check_device(device: torch.device | str) -> None:

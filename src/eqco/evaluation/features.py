@@ -69,11 +69,13 @@ def extract_features(
         advance(len(truth))
     # a process whose images are all left out learns the size of a feature from the others
     size_of_one = seen[0][0].shape[1] if seen else 0
-    size_of_one = int(processes.gather(torch.tensor([size_of_one])).max())
+    size_of_one = int(processes.gather(torch.tensor([size_of_one], device="cpu")).max())
     if size_of_one == 0:
         raise InputError(f"none of the {len(split)} images of {split.name!r} can be read.")
-    values = torch.cat([torch.empty(0, size_of_one), *(each for each, _ in seen)])
-    labels = torch.cat([torch.empty(0, dtype=torch.long), *(each for _, each in seen)])
+    values = torch.cat([torch.empty(0, size_of_one, device="cpu"), *(each for each, _ in seen)])
+    labels = torch.cat(
+        [torch.empty(0, dtype=torch.long, device="cpu"), *(each for _, each in seen)]
+    )
     if len(split) < processes.world_size():
         return Features(values, labels, split.classes)
     values, labels = processes.gather_uneven(values), processes.gather_uneven(labels)
