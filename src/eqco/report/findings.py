@@ -129,7 +129,7 @@ def precision_change(experiment: Experiment[Any], records: Sequence[Record]) -> 
     """What bfloat16 in place of float32 changes, beside what another seed does."""
     cells = run_cells(experiment, records)
     gap = next(iter(experiment.conclude(records).values()), [])
-    parts = [f"{signed(cell.mean)} with {words(cell.row)}" for cell in gap]
+    parts = [f"{signed_number(cell.mean)} with {words(cell.row)}" for cell in gap]
     sentence = (
         f"bfloat16 instead of float32 changes accuracy by {', '.join(parts)} "
         f"(points{noise(cells)})."
