@@ -77,7 +77,7 @@ def test_timing_leaves_encoder_and_generator_as_they_were():
 def test_compiling_is_refused_without_a_compiler_and_with_several_processes(monkeypatch, tmp_path):
     monkeypatch.setattr(compiling.shutil, "which", lambda name: None)
     with pytest.raises(InputError, match=r"but a C\+\+ compiler is missing here"):
-        train(small(True), noise(), out=tmp_path / "run")
+        train(noise(), small(True), out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
     monkeypatch.setattr(processes, "world_size", lambda: 2)
     with pytest.raises(InputError, match=r"training.compile=True with 2 processes"):
@@ -91,7 +91,7 @@ def test_a_run_keeps_what_auto_chose(chosen, monkeypatch, tmp_path):
     monkeypatch.setattr("eqco.assembly.parts.compile_encoders", compiled.append)
     monkeypatch.setattr(compiling, "missing_tool", lambda: "")
     said: list[RunInfo] = []
-    train(small("auto"), noise(), out=tmp_path, on_start=said.append)
+    train(noise(), small("auto"), out=tmp_path, on_start=said.append)
     run = RunDirectory(tmp_path)
     kept = run.read_recipe()["training"]["compile"]
     assert kept is read_checkpoint(run.last)["recipe"]["training"]["compile"] is chosen
@@ -109,8 +109,8 @@ def test_a_compiled_run_stopped_and_resumed_equals_never_stopped(tmp_path):
         if report.step == 3:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    train(small(True), noise(), out=tmp_path / "whole")
-    assert train(small(True), noise(), out=tmp_path / "cut", show=stop).step == 3
+    train(noise(), small(True), out=tmp_path / "whole")
+    assert train(noise(), small(True), out=tmp_path / "cut", show=stop).step == 3
     torch._dynamo.reset()  # as in a new process
     resume(tmp_path / "cut", noise())
     whole, cut = (read_checkpoint(RunDirectory(tmp_path / name).last) for name in ("whole", "cut"))
