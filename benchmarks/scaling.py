@@ -5,7 +5,7 @@
     python benchmarks/scaling.py --record     keep it under results/bench-scaling/
 
 Whole training steps of SiMo at N = 256, data included; two processes gather keys, average gradients
-and synchronise batch norm through gloo. Rounds take turns, and the best of each counts.
+and synchronise batch norm directly. Rounds take turns, and the best of each counts.
 """
 
 import argparse

@@ -198,7 +198,7 @@ def build_distributed(method: nn.Module, device: torch.device) -> DistributedDat
     copying = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
     options: dict[str, Any] = {"device_ids": where, copying: False}
     distributed = DistributedDataParallel(method, gradient_as_bucket_view=True, **options)
-    if processes.exchanges_directly():
+    if device.type == "cpu" and processes.exchanges_directly():
         distributed.register_comm_hook(None, average_bucket)
     return distributed
 
