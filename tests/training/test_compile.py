@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch import nn
 
 from eqco.assembly import compiling, resume, train
 from eqco.assembly.runs import RunInfo
@@ -102,6 +103,24 @@ def test_a_run_keeps_what_auto_chose(chosen, monkeypatch, tmp_path):
     assert len(compiled) == 2 * chosen
 
 
+class Tiny(nn.Module):
+    """Little to compile."""
+
+    feature_dim = 4
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Conv2d(3, 4, 3, stride=4), nn.BatchNorm2d(4), nn.ReLU())
+
+    def forward(self, images):
+        return self.layers(images).mean((2, 3))
+
+
+def tiny():
+    torch.manual_seed(0)
+    return Tiny()
+
+
 @pytest.mark.end_to_end
 @pytest.mark.skipif(bool(compiling.missing_tool()), reason="needs a C++ compiler")
 def test_a_compiled_run_stopped_and_resumed_equals_never_stopped(tmp_path):
@@ -109,10 +128,10 @@ def test_a_compiled_run_stopped_and_resumed_equals_never_stopped(tmp_path):
         if report.step == 3:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    train(noise(), small(True), out=tmp_path / "whole")
-    assert train(noise(), small(True), out=tmp_path / "cut", show=stop).step == 3
+    train(noise(), small(True), out=tmp_path / "whole", encoder=tiny())
+    assert train(noise(), small(True), out=tmp_path / "cut", encoder=tiny(), show=stop).step == 3
     torch._dynamo.reset()  # as in a new process
-    resume(tmp_path / "cut", noise())
+    resume(tmp_path / "cut", noise(), encoder=tiny())
     whole, cut = (read_checkpoint(RunDirectory(tmp_path / name).last) for name in ("whole", "cut"))
     for name, value in whole["method"].items():
         assert torch.equal(value, cut["method"][name]), name
