@@ -71,3 +71,14 @@ def test_other_batch_norms_and_single_values_are_refused():
         sync_batch_norm(nn.BatchNorm3d(2))
     with pytest.raises(InputError, match="one value per channel in all"):
         sync_batch_norm(nn.BatchNorm1d(2))(torch.zeros(1, 2))
+
+
+def test_under_autocast_statistics_stay_in_float32():
+    """A mean in half precision would have 8 bits."""
+    torch.manual_seed(0)
+    layer = sync_batch_norm(nn.BatchNorm2d(3))
+    images = (100 + torch.randn(64, 3, 4, 4)).bfloat16()
+    with torch.autocast("cpu", torch.bfloat16):
+        values = layer(images)
+    assert values.dtype == torch.bfloat16
+    assert_close(layer.running_mean, 0.1 * images.float().mean((0, 2, 3)))

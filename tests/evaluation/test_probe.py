@@ -134,3 +134,15 @@ def test_what_cannot_be_fitted_is_refused():
     )
     with pytest.raises(InputError, match="1 of 60 train images are NaN"):
         probe_accuracy(train, broken)
+
+
+def test_constant_features_change_nothing_and_alone_give_the_most_frequent_class():
+    train, test = clusters(0, 300), clusters(1, 100)
+    padded = [
+        Features(torch.cat([each.values, torch.full((len(each.values), 400), 3.0)], 1), each.labels)
+        for each in (test, train)
+    ]
+    assert torch.allclose(probe_accuracy(*padded).scores, probe_accuracy(test, train).scores)
+    same = [Features(torch.ones(len(each.values), 5), each.labels) for each in (test, train)]
+    most = int(train.labels.bincount().argmax())
+    assert (probe_accuracy(*same).scores.argmax(dim=1) == most).all()

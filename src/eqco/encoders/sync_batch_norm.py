@@ -100,11 +100,12 @@ def joint_statistics(input: Tensor) -> tuple[Tensor, Tensor, int]:
     own = torch.cat([mean, variance, mean.new_tensor([count])])
     rows = processes.gather(own[None])
     total = int(rows[:, -1].sum())
-    weights = rows[:, -1] / total
-    # the means of all means and of all variances at once; then the spread of the means is added
-    joint, spread = (weights @ rows[:, :-1]).chunk(2)
+    weights = rows[:, -1:] / total
+    # the means of all means and of all variances at once; then the spread of the means is added.
+    # Sums, not a matrix product: that would be in half precision under autocast
+    joint, spread = (weights * rows[:, :-1]).sum(dim=0).chunk(2)
     if len(rows) > 1:
-        spread = spread + weights @ (rows[:, : len(mean)] - joint).square_()
+        spread = spread + (weights * (rows[:, : len(mean)] - joint).square_()).sum(dim=0)
     return joint, spread, total
 
 

@@ -78,8 +78,11 @@ def probe_accuracy(
     if not penalties or min(penalties) <= 0:
         raise InputError(f"penalties={tuple(penalties)}; give one or more numbers above 0.")
     mean, scale = train.values.mean(dim=0), train.values.std(dim=0, correction=0)
-    scale = torch.where(scale > 0, scale, 1.0)
-    values = (train.values - mean) / scale
+    varies = scale > 0  # constant features tell nothing, and many of them stop the eigensolver
+    if not varies.any():  # a collapsed encoder: one of them, for which the regression has chance
+        varies[0], scale[0] = True, 1.0
+    mean, scale = mean[varies], scale[varies]
+    values = (train.values[:, varies] - mean) / scale
     basis, spread = principal_axes(values)
     values = values @ basis
     found: dict[float, float] = {}
@@ -103,7 +106,7 @@ def probe_accuracy(
     classifier = fit_logistic(
         values, train.labels, num_classes=num_classes, penalty=best, spread=spread
     )
-    scores = classifier(((test.values - mean) / scale) @ basis)
+    scores = classifier(((test.values[:, varies] - mean) / scale) @ basis)
     return ProbeResult(
         scores=scores,
         accuracy=float((scores.argmax(dim=1) == test.labels).double().mean()),
