@@ -3,6 +3,7 @@
 import copy
 import inspect
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from eqco.contrast import Objective
 from eqco.data import Source, Split, StepLoader
+from eqco.data.cache import CachedImages
 from eqco.data.sources import evaluation_split
 from eqco.encoders import (
     Encoder,
@@ -43,6 +45,7 @@ __all__ = [
     "check_processes",
     "rate_at",
     "scaled_rate",
+    "training_split",
 ]
 
 HEADS: dict[str, Callable[..., nn.Module]] = {
@@ -95,10 +98,16 @@ def build_components(
     *,
     backbone: nn.Module | None = None,
     device: torch.device | str = "cpu",
+    cached: CachedImages | None = None,
     unreadable_list: Path | None = None,
 ) -> TrainerComponents:
-    """Everything the training loop drives; images it has to skip are named in a file."""
-    split = source["unlabelled"] if "unlabelled" in source else source["train"]
+    """Everything the training loop drives; images it has to skip are named in a file.
+
+    `cached` are the images of the training split, read from the cache.
+    """
+    split = training_split(source)
+    if cached is not None:
+        split = replace(split, images=cached)
     check_device(device)
     device = torch.device(device)
     check_processes(recipe, processes.world_size())
@@ -153,6 +162,11 @@ def build_components(
         precision=settings.precision,
         probe=build_probe(recipe, source),
     )
+
+
+def training_split(source: Source) -> Split:
+    """The images that are trained on: those without labels, where they are a split."""
+    return source["unlabelled"] if "unlabelled" in source else source["train"]
 
 
 def build_distributed(method: nn.Module, device: torch.device) -> DistributedDataParallel:

@@ -1,5 +1,7 @@
 """Runs: train from the beginning, resume, and load the encoder."""
 
+import math
+import shutil
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -10,8 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from eqco.assembly.parts import build_components, build_encoder
+from eqco.assembly.parts import build_components, build_encoder, training_split
 from eqco.data import Source, StepLoader, open_source, write_unreadable
+from eqco.data.cache import CachedImages, cached_side, estimate_bytes, fill_cache
+from eqco.data.images import FileImages
 from eqco.data.opening import NAMES
 from eqco.encoders import Encoder, in_channels_of
 from eqco.recipes import RECIPES, Recipe, recipe_from_dict, recipe_to_dict
@@ -51,6 +55,7 @@ def train(
     unlabelled: bool = False,
     channels: int | None = None,
     encoder: nn.Module | None = None,
+    cache_gib: float = 4.0,
     device: torch.device | str = "cpu",
     timeout: float = 600.0,
     on_start: Callable[[RunInfo], None] = lambda info: None,
@@ -67,6 +72,8 @@ def train(
         unlabelled: of a folder, take all images without classes.
         channels: bands of every image; None: as the files are, pictures as colour.
         encoder: a backbone of your own, with `feature_dim`; else the recipe's.
+        cache_gib: image files are decoded and shrunk once into `out` if they take less than this
+            there (see `eqco.data.cache`); 0: never, every epoch decodes them.
         device: where to train; under torchrun `cuda` is each process's own.
         timeout: seconds that a process waits for the others before it names the missing ones.
         on_start: gets what is about to be done, once, before the first step.
@@ -78,19 +85,28 @@ def train(
             f"recipe={recipe!r} is no Recipe. Give eqco.named_recipe({name!r}, 'folder'), or what "
             f"eqco.read_recipe makes of a file."
         )
-    source = open_data(data, recipe, unlabelled, channels)
+    if not cache_gib >= 0:
+        raise InputError(f"cache_gib={cache_gib}; it must be 0 (no cache) or more.")
+    side = cached_side(recipe.method.views(recipe.data)) if cache_gib > 0 else None
+    source = open_data(data, recipe, unlabelled, channels, side)
     run = RunDirectory(Path(out))
+    cached = plan_cache(source, run, side, cache_gib)
     with processes.process_group(device, timeout=timeout) as own:
         listed = unreadable_list(run)
         # before the folder is made: what is refused leaves nothing behind
         components = build_components(
-            recipe, source, backbone=encoder, device=own, unreadable_list=listed
+            recipe, source, backbone=encoder, device=own, cached=cached, unreadable_list=listed
         )
         info = RunInfo(recipe=recipe, source=source, loader=components.loader, step=0)
         with write_lock(run):
             if processes.is_writer():
                 facts = environment(data, info, components, own)
-                run.start(recipe_to_dict(recipe), {**facts, "unlabelled": unlabelled})
+                facts |= {
+                    "unlabelled": unlabelled,
+                    "cache_side": side,
+                    "cached": cached is not None,
+                }
+                run.start(recipe_to_dict(recipe), facts)
                 run.write_job(processes.job())
                 write_unreadable(listed, source.unreadable)
             on_start(info)
@@ -129,13 +145,16 @@ def resume(
         raise InputError(
             f"{run.path} was trained on a Dataset given in Python; give the same to resume it."
         )
-    source = open_data(data, recipe, began["unlabelled"], began.get("channels"))
+    side = began.get("cache_side")  # as it began: other pixels would make other views
+    source = open_data(data, recipe, began["unlabelled"], began.get("channels"), side)
+    cached = plan_cache(source, run, side, math.inf) if began.get("cached") else None
     with processes.process_group(device, timeout=timeout) as own, write_lock(run):
         state = run.load(recipe_to_dict(recipe), checkpoint)
         if processes.is_writer():
             run.write_job(processes.job())
+        listed = unreadable_list(run)
         components = build_components(
-            recipe, source, backbone=encoder, device=own, unreadable_list=unreadable_list(run)
+            recipe, source, backbone=encoder, device=own, cached=cached, unreadable_list=listed
         )
         images = len(components.loader.split)
         if images != began["images"]:
@@ -159,14 +178,37 @@ def unreadable_list(run: RunDirectory) -> Path:
     return run.path / (f"unreadable-{number}.txt" if number else "unreadable.txt")
 
 
-def open_data(data: Any, recipe: Recipe, unlabelled: bool, channels: int | None) -> Source:
+def open_data(
+    data: Any, recipe: Recipe, unlabelled: bool, channels: int | None, memory_side: int | None
+) -> Source:
     """The source that `data` names, or is."""
     if isinstance(data, Source):
         if channels not in (None, data.channels):
             raise InputError(f"channels={channels}, but {data.name} has {data.channels}.")
         return data
     policy = recipe.data.on_unreadable
-    return open_source(data, unlabelled=unlabelled, channels=channels, on_unreadable=policy)
+    return open_source(
+        data,
+        unlabelled=unlabelled,
+        channels=channels,
+        memory_side=memory_side,
+        on_unreadable=policy,
+    )
+
+
+def plan_cache(
+    source: Source, run: RunDirectory, side: int | None, cache_gib: float
+) -> CachedImages | None:
+    """The training images as the run's cache will hold them; None: it is not used.
+
+    It is for files alone, and only where it takes at most `cache_gib`.
+    """
+    images = training_split(source).images
+    if side is None or not isinstance(images, FileImages):
+        return None
+    if cache_gib < math.inf and estimate_bytes(images, side) > cache_gib * 2**30:
+        return None
+    return CachedImages(images, run.path / "cache", side)
 
 
 def finish(
@@ -178,6 +220,10 @@ def finish(
 ) -> Outcome:
     """Run the loop, and write the result when training is complete."""
     start = time.perf_counter()
+    images = components.loader.split.images
+    step = 0 if state is None else state["step"]
+    if isinstance(images, CachedImages) and step < components.intervals.total_steps:
+        fill_cache(images)
     outcome = run_training(components, run, recipe_to_dict(recipe), state=state, show=show)
     if outcome.stopped_by is None and processes.is_writer():
         write_json(
@@ -190,6 +236,8 @@ def finish(
                 "hardware": hardware(),
             },
         )
+        if isinstance(images, CachedImages):
+            shutil.rmtree(images.folder, ignore_errors=True)  # nobody reads it again
     return outcome
 
 

@@ -49,6 +49,9 @@ class Options(Recipe):
     channels: int | None = None
     """Bands of every image. By default pictures are colour; npy (height, width, bands), 16-bit grey
     and TIFFs of bands are taken as they are. 1 keeps grey pictures grey; 3 makes all colour."""
+    cache_gib: float = 4.0
+    """Image files are decoded and shrunk once, into a cache in the run directory, if that takes
+    less than this; 0: every epoch decodes them anew."""
     recipe: str = "simo"
     """simo, mocov1, mocov2, simclr, or a JSON file such as a run's recipe.json."""
     profile: str = "folder"
@@ -130,6 +133,7 @@ def run(options: Options) -> None:
             outcome = resume(checkpoint, options.source or None, **how)
         else:
             how |= {"unlabelled": options.unlabelled, "channels": options.channels}
+            how |= {"cache_gib": options.cache_gib}
             outcome = train(recipe, options.source or "groceries", out=place, **how)
     conclude(outcome, begun[0], place)
 

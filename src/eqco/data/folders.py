@@ -43,6 +43,7 @@ def open_folder(
     test_fraction: float = 0.1,
     split_seed: int = 0,
     memory_gib: float = 2.0,
+    memory_side: int | None = None,
     check: Check = "header",
     on_unreadable: OnUnreadable = "error",
     workers: int | None = None,
@@ -61,6 +62,7 @@ def open_folder(
         test_fraction: share of each class for test, likewise.
         split_seed: decides which.
         memory_gib: keep images of one size decoded in memory up to this; 0 never.
+        memory_side: and none whose shorter side has more pixels; None: any.
         check: what to look at beforehand when they are not kept in memory; see `scan`.
         on_unreadable: refuse the folder, or leave such files out and list them in the source.
         workers: processes that look; all cores by default.
@@ -78,7 +80,14 @@ def open_folder(
     for listing in listings:
         images: Images = FileImages(listing.paths, layout)
         title = f"reading {len(listing.paths)} images of {listing.name}"
-        found = scan(images, check=check, memory_gib=memory_gib, workers=workers, title=title)
+        found = scan(
+            images,
+            check=check,
+            memory_gib=memory_gib,
+            memory_side=memory_side,
+            workers=workers,
+            title=title,
+        )
         if found.unreadable and on_unreadable == "error":
             raise first_unreadable(found.unreadable, folder)
         if not found.readable:
