@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from eqco.assembly.loaded import LoadedEncoder
 from eqco.assembly.parts import build_components, build_encoder, training_split
 from eqco.data import Source, StepLoader, open_source, write_unreadable
 from eqco.data.cache import CachedImages, cached_side, estimate_bytes, fill_cache
@@ -263,8 +264,8 @@ def environment(
     }
 
 
-def load(run: Path | str, *, backbone: nn.Module | None = None) -> Encoder:
-    """The trained query encoder of a run, in eval mode.
+def load(run: Path | str, *, backbone: nn.Module | None = None) -> LoadedEncoder:
+    """The trained query encoder of a run, in eval mode; `embed` of it takes images as they are.
 
     Args:
         run: a run directory, or one of its checkpoint files.
@@ -272,7 +273,7 @@ def load(run: Path | str, *, backbone: nn.Module | None = None) -> Encoder:
     """
     path = Path(run)
     file = path if path.is_file() or path.suffix == ".pt" else RunDirectory(path).last
-    return encoder_of(read_checkpoint(file), path, backbone)[0]
+    return LoadedEncoder(*encoder_of(read_checkpoint(file), path, backbone))
 
 
 def encoder_of(
