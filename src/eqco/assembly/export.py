@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from eqco.assembly.onnx_files import write_onnx
 from eqco.assembly.preprocessing import timm_config
 from eqco.assembly.weights import Weights
-from eqco.encoders import RESNETS, TIMM, Architecture
+from eqco.encoders import RESNETS, TIMM, Architecture, timm_size
 from eqco.recipes import recipe_to_dict
 from eqco.runtime.atomic_files import atomic_write, refuse_existing
 from eqco.runtime.checkpoints import save_to
@@ -108,13 +108,15 @@ def write_timm(weights: Weights, out: Path) -> tuple[str, ...]:
     if architecture is None or not plain or architecture.name == "light":
         raise InputError(f"timm has no network like {network_name(weights)}. {remedy(weights)}")
     name = architecture.name.removeprefix(TIMM)
-    theirs = Architecture(TIMM + name, in_channels=architecture.in_channels).build()
+    size = weights.image_size
+    theirs = Architecture(TIMM + name, in_channels=weights.in_channels).build(image_size=size)
     write_state(weights, out, theirs)
-    bands = f", in_chans={architecture.in_channels}" * (architecture.in_channels != 3)
+    options = {"in_chans": weights.in_channels} if weights.in_channels != 3 else {}
+    extra = "".join(f", {key}={value}" for key, value in (options | timm_size(name, size)).items())
     config = ", ".join(f"{key}={value!r}" for key, value in timm_config(weights).items())
     return (
         "import timm, timm.data",
-        f'model = timm.create_model("{name}", num_classes=0{bands}, checkpoint_path="{out}",',
+        f'model = timm.create_model("{name}", num_classes=0{extra}, checkpoint_path="{out}",',
         f"    pretrained_cfg_overlay=dict({config}))",
         "model.eval()",
         "transform = timm.data.create_transform(**timm.data.resolve_model_data_config(model))",

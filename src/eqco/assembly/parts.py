@@ -75,6 +75,7 @@ def build_encoder(
                 width=settings.width,
                 stem=settings.stem,
                 in_channels=in_channels,
+                image_size=recipe.data.image_size,
             )
         head = HEADS[settings.head](feature_dim_of(backbone), settings.embedding_dim)
     return Encoder(backbone, head)
