@@ -1,6 +1,7 @@
 """The command line: help, unknown commands, missing extras, exit codes."""
 
 import io
+import os
 import subprocess
 import sys
 
@@ -110,3 +111,17 @@ def test_long_work_leaves_a_line_a_minute_in_a_log_file(monkeypatch):
         "4 runs: 25% after 1 min",
         "4 runs: 50% after 2 min",
     ]
+
+
+def test_a_reader_that_has_read_enough_ends_the_command_without_a_word():
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-m", "eqco", "eval", "--help"],
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (141, "")
