@@ -43,6 +43,7 @@ def heading(about: RunInfo, place: str) -> list[str]:
         names = ", ".join(about.left_out)
         without = f"; left out, since they need three colour channels: {names}" if names else ""
         lines.append(f"{channels} band{'s' * (channels > 1)} in each image{without}")
+    lines += about.source.notes
     images = about.loader.split.images
     if isinstance(images, CachedImages) and about.step < total:
         size = estimate_bytes(images.files, images.side)

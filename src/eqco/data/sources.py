@@ -68,6 +68,7 @@ class Source:
     sizes: Mapping[tuple[int, int], int] = field(default_factory=dict)  # (height, width): how many
     unreadable: tuple[UnreadableImageError, ...] = ()
     ignored: tuple[str, ...] = ()  # files that are no images by their name
+    notes: tuple[str, ...] = ()  # how a folder was taken, where a user might not expect it
 
     def __getitem__(self, split: str) -> Split:
         if split not in self.splits:
@@ -155,6 +156,12 @@ def source_from_dataset(
     if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
         raise InputError(
             f"{type(dataset).__name__} is no map-style Dataset: it needs __len__ and __getitem__."
+        )
+    if isinstance(dataset, Mapping):
+        keys = [repr(key) for key in dataset]
+        raise InputError(
+            f"{type(dataset).__name__} is a collection of data sets ({', '.join(keys[:5])}). Give "
+            f"one of them, such as data[{keys[0] if keys else repr('train')}]."
         )
     if not len(dataset):
         raise InputError(f"{type(dataset).__name__} is empty; it must have at least one item.")
