@@ -14,6 +14,7 @@ from eqco.assembly import open_weights
 from eqco.assembly.comparison import compare_encoder
 from eqco.cli.main import main
 from eqco.data import Source, open_source
+from eqco.data.fonts import drawable
 from eqco.encoders import LightEncoder
 from eqco.report.evaluation import print_evaluation, write_evaluation
 from eqco.runtime.errors import InputError
@@ -247,3 +248,16 @@ def test_weights_without_data_of_their_own_need_some(light, photos, tmp_path, ca
     Path("photos").rename("moved")
     assert main(["eval", "run", "--overwrite"]) == 2
     assert "photos, which is not there any more. Say what to test" in capsys.readouterr().err
+
+
+def test_names_that_no_font_here_has_are_drawn_by_their_numbers(light, tmp_path, recwarn):
+    save_photos(tmp_path / "photos", 10)
+    (tmp_path / "photos" / "Apple").rename(tmp_path / "photos" / "苹果")
+    (tmp_path / "photos" / "Melon").rename(tmp_path / "photos" / "Мед")
+    out = ["--out", str(tmp_path / "out")]
+    assert main(["eval", str(light), str(tmp_path / "photos"), *out]) == 0
+    assert not [each for each in recwarn if "Glyph" in str(each.message)]
+    result = json.loads((tmp_path / "out" / "knn.json").read_text())
+    assert {line["name"] for line in result["classes"]} == {"苹果", "Мед"}
+    assert drawable("Мед", ["DejaVu Sans"]) == "Мед"
+    assert drawable("苹果 1", ["DejaVu Sans"]) == "\\u82f9\\u679c 1"
