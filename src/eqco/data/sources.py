@@ -25,9 +25,13 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Split:
-    """Images that belong together: to train on, to test on."""
+    """Images that belong together: to train on, to test on.
+
+    >>> Split("train", MemoryImages(torch.zeros(2, 3, 8, 8)), None)
+    Split('train', 2 images, unlabelled)
+    """
 
     name: str
     images: Images
@@ -44,6 +48,10 @@ class Split:
     def __len__(self) -> int:
         return len(self.images)
 
+    def __repr__(self) -> str:
+        labels = f"{len(self.classes)} classes" if self.labels is not None else "unlabelled"
+        return f"Split({self.name!r}, {len(self)} images, {labels})"
+
     @property
     def size(self) -> tuple[int, int] | None:
         """Height and width, if the images are in memory and hence all alike."""
@@ -59,7 +67,7 @@ class Split:
         return Split(name or self.name, self.images.subset(numbers), labels, self.classes)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Source:
     """A data set: its splits by name (train, val, test, unlabelled), and what was left out."""
 
@@ -79,6 +87,9 @@ class Source:
 
     def __contains__(self, split: str) -> bool:
         return split in self.splits
+
+    def __repr__(self) -> str:
+        return f"Source({self.name!r}, {', '.join(map(repr, self.splits.values()))})"
 
     def __post_init__(self) -> None:
         layouts = {name: split.images.layout for name, split in self.splits.items()}
