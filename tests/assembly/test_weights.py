@@ -179,7 +179,7 @@ def test_the_baselines_are_an_untrained_network_and_the_pixels():
         ("random", {"backbone": "light", "image_size": 0}, "image_size=0"),
         ("random", {"stem": "small"}, "Give --backbone"),
         ("pixels", {"image_size": 0}, "image_size=0"),
-        ("random", {"backbone": "timm:vit_tiny_patch16_224", "image_size": 32}, "--image-size"),
+        ("random", {"backbone": "timm:vit_tiny_patch16_224", "image_size": 8}, "image_size=8"),
     ],
 )
 def test_what_cannot_be_opened_is_refused(given, settings, message):

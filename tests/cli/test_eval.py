@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from eqco.assembly import open_weights
 from eqco.assembly.comparison import compare_encoder
 from eqco.cli.main import main
 from eqco.data import Source, open_source
+from eqco.data.fonts import drawable
 from eqco.encoders import LightEncoder
 from eqco.report.evaluation import print_evaluation, write_evaluation
 from eqco.runtime.errors import InputError
@@ -206,3 +208,56 @@ def test_one_test_image_is_refused_before_anything_is_computed(light):
     few = Source("few", {"train": source["train"], "test": source["test"].subset([0])})
     with pytest.raises(InputError, match="1 test image; an accuracy with an interval needs"):
         compare_encoder(open_weights(light), few)
+
+
+def train_briefly(folder, out, *arguments):
+    settings = ["--profile", "smoke", "--training.num-queries", "8", "--method.count", "3"]
+    assert main(["train", str(folder), "--out", str(out), *settings, *arguments]) == 0
+
+
+def test_a_run_is_tested_on_its_own_data_by_default(photos, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    train_briefly(photos, "run")
+    capsys.readouterr()
+    assert main(["eval", "run"]) == 0
+    result = json.loads(Path("evaluation/knn.json").read_text())
+    assert (result["data"], result["test_images"]) == (str(photos), 12)
+    assert result["weights"] == "run"
+    assert "not trained to its end" not in capsys.readouterr().out
+
+
+def test_an_unfinished_run_is_named_with_its_step(photos, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    train_briefly(photos, "run", "--training.epochs", "2", "--training.keep-every", "1")
+    capsys.readouterr()
+    assert main(["eval", "run/checkpoints/step-00000003.pt"]) == 0
+    assert "is not trained to its end: step 3 of 6" in " ".join(capsys.readouterr().out.split())
+    result = json.loads(Path("evaluation/knn.json").read_text())
+    assert result["rows"][-1]["name"] == "step-00000003.pt (step 3 of 6)"
+
+
+def test_weights_without_data_of_their_own_need_some(light, photos, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["eval", str(light)]) == 2
+    assert "is no run directory, so that there are no images of its own" in capsys.readouterr().err
+    shutil.copytree(photos, "photos")
+    train_briefly("photos", "run", "--unlabelled")
+    capsys.readouterr()
+    assert main(["eval", "run"]) == 0
+    assert "those it is tested on were among them" in " ".join(capsys.readouterr().out.split())
+    Path("photos").rename("moved")
+    assert main(["eval", "run", "--overwrite"]) == 2
+    assert "photos, which is not there any more. Say what to test" in capsys.readouterr().err
+
+
+def test_names_that_no_font_here_has_are_drawn_by_their_numbers(light, tmp_path, recwarn):
+    save_photos(tmp_path / "photos", 10)
+    (tmp_path / "photos" / "Apple").rename(tmp_path / "photos" / "苹果")
+    (tmp_path / "photos" / "Melon").rename(tmp_path / "photos" / "Мед")
+    out = ["--out", str(tmp_path / "out")]
+    assert main(["eval", str(light), str(tmp_path / "photos"), *out]) == 0
+    assert not [each for each in recwarn if "Glyph" in str(each.message)]
+    result = json.loads((tmp_path / "out" / "knn.json").read_text())
+    assert {line["name"] for line in result["classes"]} == {"苹果", "Мед"}
+    assert drawable("Мед", ["DejaVu Sans"]) == "Мед"
+    assert drawable("苹果 1", ["DejaVu Sans"]) == "\\u82f9\\u679c 1"

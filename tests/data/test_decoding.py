@@ -103,3 +103,14 @@ def test_pillows_own_bomb_alarm_is_answered_too(tmp_path, monkeypatch, save_imag
         monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
         with pytest.raises(UnreadableImageError, match=r"bomb.png .*decompression bomb"):
             decode(path)
+
+
+def test_avif_is_read_and_heic_is_named_with_what_reads_it(tmp_path):
+    picture = Image.new("RGB", (20, 10), "red")
+    picture.save(tmp_path / "a.avif")
+    assert decode(tmp_path / "a.avif").size == (20, 10)
+    (tmp_path / "b.HEIC").write_bytes(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic")
+    with pytest.raises(UnreadableImageError, match=r"b\.HEIC cannot be read: .*pillow-heif"):
+        decode(tmp_path / "b.HEIC")
+    with pytest.raises(UnreadableImageError, match="pillow-heif"):
+        image_size(tmp_path / "b.HEIC")

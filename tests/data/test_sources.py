@@ -93,7 +93,6 @@ def test_unusable_folders_are_refused_with_what_was_looked_for(tmp_path, folder,
     require_refusal(tmp_path / "hollow", "holds no images")
     file = save_image(tmp_path / "one" / "only" / "0.png")
     require_refusal(file, "is a file; give the folder")
-    require_refusal(tmp_path / "one", "has one class, 'only'; .* or pass --unlabelled")
     assert counts(open_source(tmp_path / "one", unlabelled=True)) == {"train": 1}
     save_image(tmp_path / "one" / "loose.png")
     require_refusal(tmp_path / "one", r"holds images \(loose.png\) beside folders \(only\)")
@@ -102,6 +101,43 @@ def test_unusable_folders_are_refused_with_what_was_looked_for(tmp_path, folder,
     (folder / "train" / "emu").rmdir()
     save_image(folder / "test" / "emu" / "0.png")
     require_refusal(folder, "has a class 'emu' that the training split does not have")
+
+
+def test_one_folder_of_images_is_taken_without_classes(tmp_path, save_image):
+    for number in range(3):
+        save_image(tmp_path / "one" / "holiday" / f"{number}.png", seed=number)
+    source = open_source(tmp_path / "one")
+    assert counts(source) == {"train": 3}
+    assert source["train"].labels is None
+    assert source.notes == (
+        f"{tmp_path / 'one'} has one folder, holiday: its images are taken without classes",
+    )
+
+
+@pytest.mark.parametrize("name", ["valid", "validation", "dev", "Val"])
+def test_splits_by_other_usual_names_are_taken_and_said(name, folder):
+    (folder / "test").rename(folder / name)
+    (folder / "drafts").mkdir()
+    source = open_source(folder)
+    assert counts(source) == {"train": 12, "val": 4}
+    renamed = (f"the folder {name} is taken as the split val",) if name != "Val" else ()
+    assert source.notes == ("not used, since there are splits beside: drafts", *renamed)
+
+
+def test_a_class_called_dev_is_a_class_where_nothing_is_called_train(tmp_path, save_image):
+    for name in ("dev", "ops"):
+        for number in range(2):
+            save_image(tmp_path / "people" / name / f"{number}.png", seed=number)
+    assert open_source(tmp_path / "people").classes == ("dev", "ops")
+
+
+def test_a_collection_of_data_sets_is_answered_with_one_of_them():
+    given = {"train": [np.zeros((8, 8, 3), dtype=np.uint8)], "test": []}
+    require_refusal(
+        given, r"dict is a collection of data sets \('train', 'test'\).*such as data\['train'\]"
+    )
+    rows = [{"image": np.full((8, 8, 3), 7, dtype=np.uint8), "label": 1}]
+    assert np.asarray(open_source(rows)["train"].images.read(0)).max() == 7
 
 
 def test_unreadable_files_are_found_at_the_start_or_skipped(folder):

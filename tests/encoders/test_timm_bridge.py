@@ -45,3 +45,15 @@ def test_without_timm_the_install_line_is_shown(monkeypatch):
     monkeypatch.setitem(sys.modules, "timm", None)
     with pytest.raises(MissingExtraError, match=r'pip install "\.\[timm\]"'):
         timm_encoder("resnet10t")
+
+
+def test_a_vision_transformer_is_built_for_the_size_of_its_images():
+    network = timm_encoder("vit_tiny_patch16_224", image_size=64).eval()
+    with torch.no_grad():
+        assert network(torch.zeros(1, 3, 64, 64)).shape == (1, 192)
+    assert network.pos_embed.shape == (
+        1,
+        1 + 4 * 4,
+        192,
+    )  # a class token and 64 / 16 patches a side
+    assert timm_encoder("vit_tiny_patch16_224").pos_embed.shape == (1, 1 + 14 * 14, 192)

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from eqco.assembly.onnx_files import write_onnx
+from eqco.assembly.preprocessing import timm_config
 from eqco.assembly.weights import Weights
-from eqco.encoders import RESNETS, TIMM, Architecture
+from eqco.encoders import RESNETS, TIMM, Architecture, timm_size
 from eqco.recipes import recipe_to_dict
 from eqco.runtime.atomic_files import atomic_write, refuse_existing
 from eqco.runtime.checkpoints import save_to
@@ -46,7 +47,13 @@ class Exported:
 
 
 def export_weights(
-    weights: Weights, to: Format, out: Path, *, epoch: int = 0, overwrite: bool = False
+    weights: Weights,
+    to: Format,
+    out: Path,
+    *,
+    epoch: int = 0,
+    preprocess: bool = False,
+    overwrite: bool = False,
 ) -> Exported:
     """Write the backbone so that another program loads it, and check that it does.
 
@@ -56,7 +63,8 @@ def export_weights(
     * `safetensors`: the state dict with the recipe in its metadata; of every network.
     * `moco`: a checkpoint in MoCo's form, head included, for scripts made for MoCo.
 
-    `epoch` is what the checkpoint of `moco` says it was trained for.
+    `epoch` is what the checkpoint of `moco` says it was trained for; with `preprocess` the graph of
+    `onnx` takes images as they are.
     """
     if to not in get_args(Format):
         raise InputError(f"--to {to}; choose {', '.join(get_args(Format))}.")
@@ -64,11 +72,16 @@ def export_weights(
         raise InputError(
             f"{weights.name} is a baseline; give a run or a file of weights to export."
         )
+    if preprocess and to != "onnx":
+        raise InputError(
+            f"--preprocess with --to {to}; only a graph (--to onnx) can hold the preparation of "
+            f"images. The card shows it as code."
+        )
     refuse_existing(out, overwrite=overwrite)
     writers: dict[str, Callable[[], tuple[str, ...]]] = {
         "torchvision": lambda: write_torchvision(weights, out),
         "timm": lambda: write_timm(weights, out),
-        "onnx": lambda: write_onnx(weights, out, metadata_of(weights)),
+        "onnx": lambda: write_onnx(weights, out, metadata_of(weights), preprocess=preprocess),
         "safetensors": lambda: write_safetensors(weights, out),
         "moco": lambda: write_moco(weights, out, epoch),
     }
@@ -83,7 +96,8 @@ def write_torchvision(weights: Weights, out: Path) -> tuple[str, ...]:
         "import torch, torchvision",
         f"model = torchvision.models.{name}()",
         "model.fc = torch.nn.Identity()  # the file has no classifier; add yours after loading",
-        f'model.load_state_dict(torch.load("{out.name}", weights_only=True))',
+        f'model.load_state_dict(torch.load("{out}", weights_only=True))',
+        "model.eval()",
     )
 
 
@@ -94,12 +108,18 @@ def write_timm(weights: Weights, out: Path) -> tuple[str, ...]:
     if architecture is None or not plain or architecture.name == "light":
         raise InputError(f"timm has no network like {network_name(weights)}. {remedy(weights)}")
     name = architecture.name.removeprefix(TIMM)
-    theirs = Architecture(TIMM + name, in_channels=architecture.in_channels).build()
+    size = weights.image_size
+    theirs = Architecture(TIMM + name, in_channels=weights.in_channels).build(image_size=size)
     write_state(weights, out, theirs)
-    bands = f", in_chans={architecture.in_channels}" * (architecture.in_channels != 3)
+    options = {"in_chans": weights.in_channels} if weights.in_channels != 3 else {}
+    extra = "".join(f", {key}={value}" for key, value in (options | timm_size(name, size)).items())
+    config = ", ".join(f"{key}={value!r}" for key, value in timm_config(weights).items())
     return (
-        "import timm",
-        f'model = timm.create_model("{name}", num_classes=0{bands}, checkpoint_path="{out.name}")',
+        "import timm, timm.data",
+        f'model = timm.create_model("{name}", num_classes=0{extra}, checkpoint_path="{out}",',
+        f"    pretrained_cfg_overlay=dict({config}))",
+        "model.eval()",
+        "transform = timm.data.create_transform(**timm.data.resolve_model_data_config(model))",
     )
 
 
@@ -133,10 +153,10 @@ def write_safetensors(weights: Weights, out: Path) -> tuple[str, ...]:
             raise InputError(f"{out} does not hold what was written to it; is the disk sound?")
     return (
         "import eqco",
-        f'backbone = eqco.open_weights("{out.name}").backbone',
+        f'backbone = eqco.open_weights("{out}").backbone',
         "# or the bare state dict:",
         "from safetensors.torch import load_file",
-        f'state = load_file("{out.name}")',
+        f'state = load_file("{out}")',
     )
 
 
@@ -163,8 +183,8 @@ def write_moco(weights: Weights, out: Path, epoch: int) -> tuple[str, ...]:
         refuse_other_features(theirs, weights)
     return (
         "# with the scripts of github.com/facebookresearch/moco, unchanged",
-        f"python main_lincls.py -a {name} --pretrained {out.name} IMAGENET",
-        f"python detection/convert-pretrain-to-detectron2.py {out.name} {out.stem}.pkl",
+        f"python main_lincls.py -a {name} --pretrained {out} IMAGENET",
+        f"python detection/convert-pretrain-to-detectron2.py {out} {out.stem}.pkl",
     )
 
 

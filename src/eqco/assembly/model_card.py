@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from eqco.assembly.preprocessing import preprocessing_code
 from eqco.assembly.weights import Weights
-from eqco.data import find_pipeline
 from eqco.recipes import recipe_to_dict
 from eqco.runtime.records import code_version
 from eqco.runtime.run_directory import RunDirectory, read_json
@@ -41,9 +41,10 @@ def run_facts(weights: Weights, given: Path) -> RunFacts:
     return facts
 
 
-def model_card(weights: Weights, facts: RunFacts, *, file: str, usage: Sequence[str]) -> str:
-    """A short page in Markdown."""
-    mean, std = find_pipeline("mocov2").normalisation(weights.in_channels)
+def model_card(
+    weights: Weights, facts: RunFacts, *, file: str, usage: Sequence[str], preprocess: bool = True
+) -> str:
+    """A short page in Markdown; `preprocess`: images have to be prepared, which it shows."""
     kind = "RGB images" if weights.in_channels == 3 else f"{weights.in_channels}-band images"
     network = str(weights.architecture) if weights.architecture else type(weights.backbone).__name__
     lines = [
@@ -58,9 +59,7 @@ def model_card(weights: Weights, facts: RunFacts, *, file: str, usage: Sequence[
         *usage,
         "```",
         "",
-        f"Input: {kind} of {size_words(weights)} pixels, in [0, 1], "
-        f"minus {list(mean)}, divided by {list(std)}. Use eval mode.",
-        "",
+        *(image_lines(weights, kind) if preprocess else []),
         "## Training",
         "",
         *training_lines(weights, facts),
@@ -78,6 +77,21 @@ def model_card(weights: Weights, facts: RunFacts, *, file: str, usage: Sequence[
         recipe = json.dumps(recipe_to_dict(weights.recipe), indent=1)
         lines += ["", "## Recipe", "", "```json", recipe, "```"]
     return "\n".join(lines) + "\n"
+
+
+def image_lines(weights: Weights, kind: str) -> list[str]:
+    """How images are prepared: in words, and as code that gives the features of `eqco embed`."""
+    return [
+        "## Images",
+        "",
+        f"The network takes {kind} of {size_words(weights)} pixels, scaled to [0, 1] and then "
+        f"normalised, in eval mode. This gives the features that `eqco embed` gives:",
+        "",
+        "```python",
+        *preprocessing_code(weights),
+        "```",
+        "",
+    ]
 
 
 def size_words(weights: Weights) -> str:

@@ -16,6 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from eqco.assembly.compiling import check_compiler, compile_encoders, compiling_pays
 from eqco.contrast import Objective
 from eqco.data import Source, Split, StepLoader
+from eqco.data.cache import CachedImages
 from eqco.data.sources import divide
 from eqco.encoders import (
     Encoder,
@@ -79,6 +80,7 @@ def build_encoder(
                 width=settings.width,
                 stem=settings.stem,
                 in_channels=in_channels,
+                image_size=recipe.data.image_size,
             )
         head = HEADS[settings.head](feature_dim_of(backbone), settings.embedding_dim)
     return Encoder(backbone, head)
@@ -103,6 +105,7 @@ def build_components(
     backbone: nn.Module | None = None,
     fill: Callable[[Encoder], None] = lambda encoder: None,
     device: torch.device | str = "cpu",
+    cached: CachedImages | None = None,
     tested: str | None = None,
     unreadable_list: Path | None = None,
 ) -> TrainerComponents:
@@ -111,10 +114,13 @@ def build_components(
     Args:
         backbone: a module of the user's in place of the recipe's.
         fill: sets the first weights of the first encoder, where they are not to be drawn.
+        cached: the images of the training split, read from the cache.
         tested: the split that the probe asks about; None: see `validation_splits`.
         unreadable_list: the file that names images which had to be skipped.
     """
     split = training_split(source)
+    if cached is not None:
+        split = replace(split, images=cached)
     check_device(device)
     device = torch.device(device)
     check_processes(recipe, processes.world_size())

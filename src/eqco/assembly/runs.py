@@ -1,5 +1,7 @@
 """Runs: train from the beginning, resume, and load the encoder."""
 
+import math
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -13,14 +15,17 @@ import torch
 from torch import nn
 
 from eqco.assembly.choosing import DEFAULT_MINUTES, choose_recipe
-from eqco.assembly.parts import build_components
+from eqco.assembly.loaded import LoadedEncoder
+from eqco.assembly.parts import build_components, training_split
 from eqco.assembly.weights import Weights, encoder_of, open_weights
 from eqco.data import Source, StepLoader, open_source, write_unreadable
+from eqco.data.cache import CachedImages, cached_side, estimate_bytes, fill_cache
 from eqco.data.folders import OnUnreadable
+from eqco.data.images import FileImages
 from eqco.data.opening import NAMES
 from eqco.encoders import Encoder
 from eqco.recipes import RECIPES, Recipe, recipe_from_dict, recipe_to_dict, with_settings
-from eqco.recipes.rules import Choice
+from eqco.recipes.rules import LARGEST, Choice
 from eqco.runtime import processes
 from eqco.runtime.checkpoints import read_checkpoint
 from eqco.runtime.errors import InputError
@@ -64,6 +69,7 @@ def train(
     unlabelled: bool = False,
     channels: int | None = None,
     encoder: nn.Module | None = None,
+    cache_gib: float = 4.0,
     device: torch.device | str = "cpu",
     timeout: float = 600.0,
     on_start: Callable[[RunInfo], None] = lambda info: None,
@@ -85,6 +91,8 @@ def train(
         unlabelled: of a folder, take all images without classes.
         channels: bands of every image; None: as the files are, pictures as colour.
         encoder: a backbone of your own, with `feature_dim`; else the recipe's.
+        cache_gib: image files are decoded and shrunk once into `out` if they take less than this
+            there (see `eqco.data.cache`); 0: never, every epoch decodes them.
         device: where to train; under torchrun `cuda` is each process's own.
         timeout: seconds that a process waits for the others before it names the missing ones.
         on_start: gets what is about to be done, once, before the first step.
@@ -97,10 +105,14 @@ def train(
             f"recipe={recipe!r} is no Recipe. Give eqco.named_recipe({name!r}, 'folder'), or what "
             f"eqco.read_recipe makes of a file."
         )
+    if not cache_gib >= 0:
+        raise InputError(f"cache_gib={cache_gib}; it must be 0 (no cache) or more.")
     if recipe is not None:
         recipe = with_settings(recipe, **settings)
-    policy = settings.get("on_unreadable", "error") if recipe is None else recipe.data.on_unreadable
-    source = open_data(data, policy, unlabelled, channels)
+    # larger images are not kept in memory as they are: a cache holds them in the size they need
+    known = with_settings(LARGEST, **settings) if recipe is None else recipe
+    opened_side = cached_side(known.method.views(known.data)) if cache_gib > 0 else None
+    source = open_data(data, known.data.on_unreadable, unlabelled, channels, opened_side)
     run = RunDirectory(Path("runs") / Path(source.name).name if out is None else Path(out))
     run.refuse_started()
     with processes.process_group(device, timeout=timeout) as own, showing(show) as report:
@@ -110,6 +122,8 @@ def train(
             how: dict[str, Any] = {"backbone": encoder, "device": own, "settings": settings}
             choice = choose_recipe(source, minutes=minutes, **how)
             recipe = choice.recipe
+        side = cached_side(recipe.method.views(recipe.data)) if cache_gib > 0 else None
+        cached = plan_cache(source, run, side, cache_gib)
         # before the folder is made: what is refused leaves nothing behind
         components = build_components(
             recipe,
@@ -117,6 +131,7 @@ def train(
             backbone=encoder,
             fill=partial(fill_encoder, weights=None if init is None else open_weights(init)),
             device=own,
+            cached=cached,
             unreadable_list=listed,
         )
         chosen = chosen_recipe(recipe, components)
@@ -131,7 +146,13 @@ def train(
         with write_lock(run):
             if processes.is_writer():
                 facts = environment(data, info, components, own)
-                facts |= {"unlabelled": unlabelled, "init": None if init is None else str(init)}
+                facts |= {
+                    "unlabelled": unlabelled,
+                    "init": None if init is None else str(init),
+                    "opened_side": opened_side,
+                    "cache_side": side,
+                    "cached": cached is not None,
+                }
                 run.start(recipe_to_dict(chosen), facts)
                 run.write_job(processes.job())
                 write_unreadable(listed, source.unreadable)
@@ -201,15 +222,19 @@ def resume(
         raise InputError(
             f"{run.path} was trained on a Dataset given in Python; give the same to resume it."
         )
-    policy = recipe.data.on_unreadable
-    source = open_data(data, policy, began["unlabelled"], began.get("channels"))
+    # as it began: other pixels would make other views
+    side, opened_side = began.get("cache_side"), began.get("opened_side")
+    policy, bands = recipe.data.on_unreadable, began.get("channels")
+    source = open_data(data, policy, began["unlabelled"], bands, opened_side)
+    cached = plan_cache(source, run, side, math.inf) if began.get("cached") else None
     grouped = processes.process_group(device, timeout=timeout)
     with grouped as own, write_lock(run), showing(show) as report:
         state = run.load(recipe_to_dict(recipe), checkpoint)
         if processes.is_writer():
             run.write_job(processes.job())
+        listed = unreadable_list(run)
         components = build_components(
-            recipe, source, backbone=encoder, device=own, unreadable_list=unreadable_list(run)
+            recipe, source, backbone=encoder, device=own, cached=cached, unreadable_list=listed
         )
         images = len(components.loader.split)
         if images != began["images"]:
@@ -239,13 +264,40 @@ def unreadable_list(run: RunDirectory) -> Path:
     return run.path / (f"unreadable-{number}.txt" if number else "unreadable.txt")
 
 
-def open_data(data: Any, policy: OnUnreadable, unlabelled: bool, channels: int | None) -> Source:
+def open_data(
+    data: Any,
+    policy: OnUnreadable,
+    unlabelled: bool,
+    channels: int | None,
+    memory_side: int | None,
+) -> Source:
     """The source that `data` names, or is."""
     if isinstance(data, Source):
         if channels not in (None, data.channels):
             raise InputError(f"channels={channels}, but {data.name} has {data.channels}.")
         return data
-    return open_source(data, unlabelled=unlabelled, channels=channels, on_unreadable=policy)
+    return open_source(
+        data,
+        unlabelled=unlabelled,
+        channels=channels,
+        memory_side=memory_side,
+        on_unreadable=policy,
+    )
+
+
+def plan_cache(
+    source: Source, run: RunDirectory, side: int | None, cache_gib: float
+) -> CachedImages | None:
+    """The training images as the run's cache will hold them; None: it is not used.
+
+    It is for files alone, and only where it takes at most `cache_gib`.
+    """
+    images = training_split(source).images
+    if side is None or not isinstance(images, FileImages):
+        return None
+    if cache_gib < math.inf and estimate_bytes(images, side) > cache_gib * 2**30:
+        return None
+    return CachedImages(images, run.path / "cache", side)
 
 
 def finish(
@@ -257,6 +309,10 @@ def finish(
 ) -> Outcome:
     """Run the loop, and write the result when training is complete."""
     start = time.perf_counter()
+    images = components.loader.split.images
+    step = 0 if state is None else state["step"]
+    if isinstance(images, CachedImages) and step < components.intervals.total_steps:
+        fill_cache(images)
     outcome = run_training(components, run, recipe_to_dict(recipe), state=state, show=show)
     if outcome.stopped_by is None and processes.is_writer():
         write_json(
@@ -269,6 +325,8 @@ def finish(
                 "hardware": hardware(),
             },
         )
+        if isinstance(images, CachedImages):
+            shutil.rmtree(images.folder, ignore_errors=True)  # nobody reads it again
     return outcome
 
 
@@ -294,8 +352,8 @@ def environment(
     }
 
 
-def load(run: Path | str, *, backbone: nn.Module | None = None) -> Encoder:
-    """The trained query encoder of a run, in eval mode.
+def load(run: Path | str, *, backbone: nn.Module | None = None) -> LoadedEncoder:
+    """The trained query encoder of a run, in eval mode; `embed` of it takes images as they are.
 
     Args:
         run: a run directory, or one of its checkpoint files.
@@ -303,4 +361,4 @@ def load(run: Path | str, *, backbone: nn.Module | None = None) -> Encoder:
     """
     path = Path(run)
     file = path if path.is_file() or path.suffix == ".pt" else RunDirectory(path).last
-    return encoder_of(read_checkpoint(file), path, backbone)[0]
+    return LoadedEncoder(*encoder_of(read_checkpoint(file), path, backbone))

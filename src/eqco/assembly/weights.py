@@ -114,11 +114,11 @@ def open_weights(
     if name == "pixels":
         return pixels(32 if image_size is None else image_size, in_channels)
     if name == "random":
-        found = random_weights(named, module, seed)
+        found = random_weights(named, module, seed, image_size)
     elif name.startswith(TORCHVISION):
         found = torchvision_weights(name)
     else:
-        found = read_weights(Path(name).expanduser(), named, module)
+        found = read_weights(Path(name).expanduser(), named, module, image_size)
     if image_size is not None:
         if image_size < 1:
             raise InputError(f"image_size={image_size}; it must be 1 or more.")
@@ -158,15 +158,17 @@ def random_like(weights: Weights, seed: int = 0) -> Weights:
             f"{weights.name} is not a network by name, so that no untrained one can be built "
             f"like it. Open `random` with a backbone of your own."
         )
-    found = random_weights(weights.architecture, None, seed)
+    found = random_weights(weights.architecture, None, seed, weights.image_size)
     return replace(found, image_size=weights.image_size, size_is_known=weights.size_is_known)
 
 
-def random_weights(named: Architecture | None, module: nn.Module | None, seed: int) -> Weights:
+def random_weights(
+    named: Architecture | None, module: nn.Module | None, seed: int, image_size: int | None
+) -> Weights:
     """A network as it is before training."""
     if named is None and module is None:
         raise InputError("random weights of which network? Give --backbone, such as resnet18.")
-    backbone = module if named is None else named.build(seed)
+    backbone = module if named is None else named.build(seed, image_size=image_size)
     assert backbone is not None
     size = usual_size(named, backbone)
     return Weights(
@@ -201,7 +203,9 @@ def torchvision_weights(name: str) -> Weights:
     return replace(found, origin="torchvision", name=f"{name} (supervised)")
 
 
-def read_weights(path: Path, named: Architecture | None, module: nn.Module | None) -> Weights:
+def read_weights(
+    path: Path, named: Architecture | None, module: nn.Module | None, image_size: int | None
+) -> Weights:
     """Weights from a run directory or a file."""
     if not path.exists():
         raise InputError(
@@ -222,10 +226,11 @@ def read_weights(path: Path, named: Architecture | None, module: nn.Module | Non
             read_stem(kept, path),
             read_number(kept, "in_channels", path) if "in_channels" in kept else 3,
         )
-    found = fill_backbone(state, str(path), named, module)
-    if "image_size" not in kept:
+    known = read_number(kept, "image_size", path) if "image_size" in kept else None
+    found = fill_backbone(state, str(path), named, module, known or image_size)
+    if known is None:
         return replace(found, size_is_known=False)
-    return replace(found, image_size=read_number(kept, "image_size", path))
+    return replace(found, image_size=known)
 
 
 def read_number(kept: Mapping[str, str], name: str, path: Path) -> int:
@@ -301,9 +306,10 @@ def fill_backbone(
     file: str,
     named: Architecture | None,
     module: nn.Module | None,
+    image_size: int | None = None,
 ) -> Weights:
     """A backbone filled with a state dict: the one that is named, or that the weights tell of."""
-    backbone = module if named is None else named.build()
+    backbone = module if named is None else named.build(image_size=image_size)
     unwrapped = unwrap(state, file, backbone)
     if backbone is None:
         named = architecture_of(unwrapped.weights)
@@ -317,7 +323,7 @@ def fill_backbone(
     bands = in_channels_of(backbone, unwrapped.weights)
     if named is not None and named.in_channels != bands:  # nobody names them, the weights tell
         named = replace(named, in_channels=bands)
-        backbone = named.build()
+        backbone = named.build(image_size=image_size)
     called = str(named) if named is not None else type(backbone).__name__
     likely = architecture_of(unwrapped.weights)
     remedy = "Name the network it was trained with: --backbone, for a ResNet with --width, --stem."

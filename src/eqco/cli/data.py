@@ -31,8 +31,8 @@ def run(
     """Describe a data set: splits, classes, sizes, unreadable files, and a contact sheet.
 
     Names: groceries (built in), groceries-coarse, cifar10, cifar100, stl10, fashion-mnist,
-    imagenette, imagenet. A folder may hold train, val, test, unlabelled; or a folder per class; or
-    images alone.
+    imagenette, imagenet. A folder may hold train, val (also valid, validation, dev), test,
+    unlabelled; or a folder per class; or images alone.
 
     Args:
         source: a folder of images, or a data set by name.
@@ -97,6 +97,8 @@ def describe(console: Console, source: Source) -> None:
         kinds = Counter(Path(name).suffix or "no suffix" for name in source.ignored)
         shown = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common(5))
         console.print(f"ignored by their names: {shown}", markup=False)
+    for note in source.notes:
+        console.print(note, markup=False, highlight=False)
     console.print(f"unreadable: {len(source.unreadable)}", markup=False)
     for error in source.unreadable:
         console.print(f"  {error.name}: {error.reason}", markup=False, highlight=False)

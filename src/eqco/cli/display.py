@@ -2,6 +2,7 @@
 
 from eqco.assembly.parts import scaled_rate
 from eqco.assembly.runs import RunInfo
+from eqco.data.cache import CachedImages, estimate_bytes
 
 __all__ = ["format_steps", "heading"]
 
@@ -40,6 +41,15 @@ def heading(about: RunInfo, place: str) -> list[str]:
         names = ", ".join(about.left_out)
         without = f"; left out, since they need three colour channels: {names}" if names else ""
         lines.append(f"{channels} band{'s' * (channels > 1)} in each image{without}")
+    lines += about.source.notes
+    images = about.loader.split.images
+    if isinstance(images, CachedImages) and about.step < total:
+        size = estimate_bytes(images.files, images.side)
+        lines.append(
+            f"images are decoded once, their shorter side shrunk to {images.side} pixels where it "
+            f"is longer: about {size / 1e6:,.0f} MB in {images.folder} until training is complete "
+            f"(--cache-gib 0 decodes in every epoch)"
+        )
     if 0 < about.step < total:
         lines.append(f"resuming from step {about.step}")
     if about.step == 0 and total < FEW_STEPS:

@@ -11,21 +11,24 @@ import torch
 import tyro
 from rich.console import Console
 
+from eqco.assembly import Weights
 from eqco.assembly.comparison import compare_encoder
 from eqco.assembly.parts import check_device
 from eqco.cli.progress import progress_bar
 from eqco.cli.weights import AS_IN_WEIGHTS, Network, list_unreadable, refuse_several_processes
-from eqco.data.opening import DEFAULT_ROOT, open_source
+from eqco.data.opening import DEFAULT_ROOT, NAMES, open_source
 from eqco.data.scanning import Check
 from eqco.encoders import choose_precision
 from eqco.evaluation.linear import LINEAR_PROTOCOLS
 from eqco.report.evaluation import evaluation_files, print_evaluation, write_evaluation
 from eqco.runtime.atomic_files import refuse_existing, refuse_unwritable
+from eqco.runtime.errors import InputError
+from eqco.runtime.run_directory import RunDirectory
 
 
 def run(
     weights: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN_OR_WEIGHTS")],
-    source: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")] = "groceries",
+    source: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")] = "",
     /,
     *,
     protocol: Literal["knn", "probe", "linear"] = "knn",
@@ -58,7 +61,8 @@ def run(
     Args:
         weights: a run directory or one of its checkpoints; a file of weights of torchvision, timm
             or MoCo; torchvision:resnet50; random (with --backbone); or pixels.
-        source: a folder of images with classes, or a data set by name (see `eqco data --help`).
+        source: a folder of images with classes, or a data set by name (see `eqco data --help`); if
+            none is given, what the run was trained on.
         protocol: how to test.
         neighbours: k of knn; by default 200, or 20 with less than 5000 training images.
         temperature: τ of knn's votes.
@@ -96,6 +100,12 @@ def run(
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     linear = replace(LINEAR_PROTOCOLS[variant], **changes)
     encoder = network.open(weights, in_channels=channels, seed=seed)
+    began = run_environment(encoder, Path(weights).expanduser())
+    source = source or own_data(encoder, began)
+    for note in notes(encoder, began, source):
+        console.print(note, style="yellow", markup=False, highlight=False)
+    if step := unfinished_step(encoder, began):
+        encoder = replace(encoder, name=f"{encoder.name} ({step})")
     # what is damaged must be gone before features are made, which know images by their number
     check: Check = "decode" if on_unreadable == "skip" else "header"
     data = open_source(
@@ -135,6 +145,54 @@ def run(
     unreadable = [f"{each.name}\t{each.reason}" for each in data.unreadable]
     if note := list_unreadable(out / f"{protocol}.unreadable.txt", unreadable):
         console.print(note, markup=False, highlight=False)
+
+
+def run_environment(weights: Weights, given: Path) -> dict[str, Any]:
+    """What the run of these weights began with; of other weights nothing."""
+    if weights.recipe is None:
+        return {}
+    run = RunDirectory(given if given.is_dir() else given.resolve().parent.parent)
+    # a checkpoint may have been taken out of its run
+    return run.read_environment() if run.environment.exists() else {}
+
+
+def unfinished_step(weights: Weights, began: dict[str, Any]) -> str:
+    """How far a run has come that is not complete; empty where it is, or is not known."""
+    if weights.recipe is None or "steps_per_epoch" not in began:
+        return ""
+    total = weights.recipe.training.epochs * began["steps_per_epoch"]
+    return "" if weights.step == total else f"step {weights.step} of {total}"
+
+
+def own_data(weights: Weights, began: dict[str, Any]) -> str:
+    """The data that a run was trained on, where none are named."""
+    name = began.get("source")
+    if name is None:
+        reason = "is no run directory, so that there are no images of its own"
+        if began:
+            reason = "was trained on a Dataset given in Python, which is not at hand here"
+        raise InputError(
+            f"{weights.name} {reason}. Say what to test on: eqco eval RUN_OR_WEIGHTS DATA, a "
+            f"folder with classes or a data set by name, such as groceries, the embedded photos."
+        )
+    if name not in NAMES and not Path(name).exists():
+        raise InputError(
+            f"{weights.name} was trained on {name}, which is not there any more. Say what to test "
+            f"on: eqco eval RUN DATA."
+        )
+    return str(name)
+
+
+def notes(weights: Weights, began: dict[str, Any], source: str) -> Iterator[str]:
+    """What a reader of the table must know of a run."""
+    if step := unfinished_step(weights, began):
+        yield f"{weights.name} is not trained to its end: {step}"
+    own = began.get("source")
+    if own is not None and began["unlabelled"] and str(Path(source).resolve()) == own:
+        yield (
+            f"trained on all images of {own} (--unlabelled): those it is tested on were among "
+            f"them, without their labels"
+        )
 
 
 @contextmanager

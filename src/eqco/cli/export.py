@@ -18,6 +18,7 @@ def run(
     *,
     to: Format,
     out: Path | None = None,
+    preprocess: bool = False,
     overwrite: bool = False,
     network: Network = AS_IN_WEIGHTS,
 ) -> None:
@@ -31,12 +32,15 @@ def run(
         weights: a run directory, one of its checkpoints, or a file of weights.
         to: the format.
         out: the file; the card goes beside it as .md. By default NAME-FORMAT in this folder.
+        preprocess: of onnx: the graph takes uint8 images of any size, (N, height, width, bands),
+            and resizes, cuts and normalises them itself (a few pixels differ by 1 of 255).
         overwrite: replace files that are there.
 
     Examples:
         eqco export runs/simo --to safetensors
         eqco export runs/simo --to torchvision --out encoder.pth
         eqco export runs/simo --to onnx --out encoder.onnx --overwrite
+        eqco export runs/simo --to onnx --preprocess
         eqco export moco_v2_800ep_pretrain.pth.tar --to onnx
     """
     given = Path(weights).expanduser()
@@ -49,9 +53,22 @@ def run(
         refuse_unwritable(place)
     encoder = network.open(weights)
     facts = run_facts(encoder, given)
-    exported = export_weights(encoder, to, file, epoch=facts.get("epochs", 0), overwrite=overwrite)
-    write_text(card, model_card(encoder, facts, file=file.name, usage=exported.usage))
+    exported = export_weights(
+        encoder,
+        to,
+        file,
+        epoch=facts.get("epochs", 0),
+        preprocess=preprocess,
+        overwrite=overwrite,
+    )
+    # the card lies beside the file
+    usage = [line.replace(str(file), file.name) for line in exported.usage]
+    write_text(
+        card, model_card(encoder, facts, file=file.name, usage=usage, preprocess=not preprocess)
+    )
     print(f"written: {file} ({file.stat().st_size / 1e6:.1f} MB) and {card}")
     print("load it with:")
     for line in exported.usage:
         print(f"    {line}")
+    if not preprocess:
+        print(f"{card} shows how images are prepared for it")

@@ -64,7 +64,10 @@ def overview() -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; 0 when it worked, 2 when the user can mend it, 130 after Ctrl-C."""
+    """Run one command.
+
+    0 when it worked, 2 when the user can mend it, 130 after Ctrl-C, 141 when nobody reads on.
+    """
     arguments = list(sys.argv[1:] if argv is None else argv)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal without Greek letters shows "?"
@@ -82,7 +85,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(COMMANDS)}."
         return refuse(f"there is no command {name!r}. {hint}")
     try:
-        return dispatch(name, rest)
+        try:
+            return dispatch(name, rest)
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:  # whoever reads, such as head, has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for what is still to be flushed at the end
+        return 141  # as of a program that SIGPIPE ends
     except (InputError, MissingExtraError) as error:
         return refuse(str(error))
     except ModuleNotFoundError as error:

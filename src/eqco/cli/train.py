@@ -64,6 +64,9 @@ class Options(Recipe):
     channels: int | None = None
     """Bands of every image. By default pictures are colour; npy (height, width, bands), 16-bit grey
     and TIFFs of bands are taken as they are. 1 keeps grey pictures grey; 3 makes all colour."""
+    cache_gib: float = 4.0
+    """Image files are decoded and shrunk once, into a cache in the run directory, if that takes
+    less than this; 0: every epoch decodes them anew."""
     recipe: str = AUTO
     """auto: chosen for the images and the machine; simo, mocov1, mocov2, simclr; or a JSON file
     such as a run's recipe.json."""
@@ -202,6 +205,7 @@ def new_run(options: Options) -> dict[str, Any]:
         "unlabelled": unlabelled,
         "channels": channels,
         "init": init,
+        "cache_gib": options.cache_gib,
     }
     if not options.is_chosen:
         return found

@@ -19,7 +19,7 @@ Given = ParamSpec("Given")
 Returned = TypeVar("Returned")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Negatives:
     """The keys that queries are pushed away from.
 
@@ -35,15 +35,15 @@ class Negatives:
     >>> pool = torch.eye(4)
     >>> Negatives(pool).num_negatives
     4
-    >>> Negatives(pool, excluded=torch.tensor([[0], [1]])).num_negatives
-    3
+    >>> Negatives(pool, excluded=torch.tensor([[0], [1]]))
+    Negatives(K=3 of a pool of 4 keys, dim=4)
     """
 
     keys: Tensor
     indices: Tensor | None = None
     excluded: Tensor | None = None
     mask: Tensor | None = None
-    num_masked: int = field(init=False, repr=False, default=0)
+    num_masked: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
         if not isinstance(self.keys, Tensor) or self.keys.dim() != 2:
@@ -80,6 +80,10 @@ class Negatives:
                 "them. Give indices there."
             )
         return int(mask[0].sum())
+
+    def __repr__(self) -> str:
+        pool, dim = self.keys.shape
+        return f"Negatives(K={self.num_negatives} of a pool of {pool} keys, dim={dim})"
 
     @property
     def num_negatives(self) -> int:

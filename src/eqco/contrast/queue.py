@@ -42,8 +42,8 @@ class KeyQueue(nn.Module):
 
     >>> queue = KeyQueue(capacity=5, dim=2)
     >>> queue.enqueue(torch.ones(3, 2))
-    >>> queue.negatives().num_negatives
-    3
+    >>> queue, queue.negatives().num_negatives
+    (KeyQueue(3 of 5 keys, dim=2), 3)
     >>> queue.enqueue(torch.zeros(3, 2))
     >>> queue.negatives().keys[:, 0]
     tensor([0., 1., 1., 0., 0.])
@@ -117,6 +117,10 @@ class KeyQueue(nn.Module):
         self.cursor = (self.cursor + len(keys)) % self.capacity
         self.filled = min(self.filled + len(keys), self.capacity)
         self.batches += 1
+
+    def extra_repr(self) -> str:
+        """What is inside the brackets of the queue's repr."""
+        return f"{self.filled} of {self.capacity} keys, dim={self.keys.shape[1]}"
 
     def check_keys(self, keys: Tensor) -> None:
         """Refuse what the queue cannot hold as it is."""

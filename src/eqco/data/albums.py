@@ -60,7 +60,7 @@ def folder_album(folder: Path, channels: int | None = None) -> Album:
     names = tuple(Path(path).relative_to(folder).as_posix() for path in paths)
     images = FileImages(paths, find_layout(paths, channels))
     try:
-        listings = list_splits(folder, False, [])
+        listings = list_splits(folder, False, [], [])
     except InputError as error:  # a layout that is no data set is an album all the same
         return Album(images, names, None, note=str(error))
     labelled = [one for one in listings if one.labels is not None]

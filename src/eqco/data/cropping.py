@@ -17,7 +17,7 @@ from eqco.data.resize import resized_sides
 from eqco.data.views import ViewSpec
 from eqco.runtime.errors import InputError
 
-__all__ = ["CentreCrops", "Cropped", "RandomCrops", "collate"]
+__all__ = ["CentreCrops", "Cropped", "RandomCrops", "as_tensor", "centre_crop_image", "collate"]
 
 
 @dataclass(frozen=True)
@@ -74,20 +74,25 @@ class CentreCrops(Dataset):
 
     def __getitem__(self, number: int) -> Cropped:
         try:
-            image = self.images.read(number)
-            height, width = resized_sides(image.height, image.width, self.size)
-            if height * width > MAX_PIXELS:
-                raise UnreadableImageError(
-                    self.images.name(number),
-                    f"it has {image.width} x {image.height} pixels, and would have {width} x "
-                    f"{height} with its shorter side made {min(height, width)}; cut it",
-                )
+            name = self.images.name(number)
+            image = centre_crop_image(self.images.read(number), self.size, name)
         except InputError as error:
             return Cropped([], number, (as_unreadable(error, self.images.name(number)),))
-        image = image.resize((width, height), Image.Resampling.BILINEAR)
-        left, top = round((width - self.size) / 2), round((height - self.size) / 2)
-        image = image.crop((left, top, left + self.size, top + self.size))
         return Cropped([as_tensor(image)], number, ())
+
+
+def centre_crop_image(image: Image.Image | Bands, size: int, name: str) -> Image.Image | Bands:
+    """The image resized and cut at its centre (see `resized_sides`); `name` is for an error."""
+    height, width = resized_sides(image.height, image.width, size)
+    if height * width > MAX_PIXELS:
+        raise UnreadableImageError(
+            name,
+            f"it has {image.width} x {image.height} pixels, and would have {width} x {height} with "
+            f"its shorter side made {min(height, width)}; cut it",
+        )
+    image = image.resize((width, height), Image.Resampling.BILINEAR)
+    left, top = round((width - size) / 2), round((height - size) / 2)
+    return image.crop((left, top, left + size, top + size))
 
 
 def as_unreadable(error: InputError, name: str) -> UnreadableImageError:

@@ -6,11 +6,12 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, features
 from PIL.TiffImagePlugin import ImageFileDirectory_v2
 
 from eqco.data.bands import COLOUR, Bands, Layout, Refusal, array_layout, from_array
@@ -34,7 +35,9 @@ __all__ = [
 
 PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".pgm", ".ppm", ".tif", ".tiff", ".webp")
 NPY = ".npy"
-EXTENSIONS = (*PICTURES, NPY)
+# those that Pillow reads in some installations only; elsewhere they are named, not passed over
+HEIC = (".heic", ".heif")
+EXTENSIONS = (*PICTURES, ".avif", *HEIC, NPY)
 # Pillow's own limit, at which it warns of a decompression bomb; here it refuses.
 MAX_PIXELS = 89_478_485
 MAX_VALUES = 16 * MAX_PIXELS  # of a TIFF of bands
@@ -116,6 +119,8 @@ def decode_npy(name: str, layout: Layout) -> Image.Image | Bands:
 def decode_bytes(data: bytes, name: str, layout: Layout = COLOUR) -> Image.Image | Bands:
     """The image in these bytes; `name` is what an error calls it."""
     with named_errors(name, len(data)):
+        if name.lower().endswith(HEIC):
+            register_heic()
         tags = tiff_tags(io.BytesIO(data))
         if tags is not None and has_extra_bands(tags):
             require_layout(tiff_header(tags), layout)
@@ -137,10 +142,37 @@ def named_errors(name: str, size: int | None = None) -> Iterator[None]:
     except Exception as error:
         reason = str(error).rstrip(".") or type(error).__name__
         if isinstance(error, Image.UnidentifiedImageError):
-            reason = "its content is not that of an image"
+            reason = missing_decoder(name) or "its content is not that of an image"
         if size == 0 or (size is None and os.path.exists(name) and not os.path.getsize(name)):
             reason = "the file is empty"
         raise UnreadableImageError(name, reason) from error
+
+
+def missing_decoder(name: str) -> str:
+    """What is missing to read a file of that name; empty if nothing is.
+
+    >>> missing_decoder("a.jpg")
+    ''
+    """
+    if name.lower().endswith(HEIC) and not register_heic():
+        return (
+            "Pillow reads HEIC with the package pillow-heif alone (pip install pillow-heif); "
+            "install it, or save the image as JPEG"
+        )
+    if name.lower().endswith(".avif") and not features.check("avif"):
+        return "this Pillow reads no AVIF (11.3 and later do); update it, or save the image as JPEG"
+    return ""
+
+
+@cache
+def register_heic() -> bool:
+    """Let Pillow read HEIC, where the package for it is installed."""
+    try:
+        import pillow_heif
+    except ModuleNotFoundError:
+        return False
+    pillow_heif.register_heif_opener()
+    return True
 
 
 def image_size(path: str | os.PathLike[str], layout: Layout = COLOUR) -> tuple[int, int]:
@@ -163,6 +195,8 @@ def header_of(name: str) -> Header:
     """The header of a file, whatever kind it is."""
     if name.lower().endswith(NPY):
         return array_header(np.lib.format.open_memmap(name, mode="r"))
+    if name.lower().endswith(HEIC):
+        register_heic()
     with open(name, "rb") as file:
         tags = tiff_tags(file)
         if tags is not None and has_extra_bands(tags):

@@ -3,7 +3,7 @@
 import os
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -19,7 +19,8 @@ __all__ = ["OnUnreadable", "open_folder"]
 
 OnUnreadable = Literal["error", "skip"]
 # the names a split's folder may have
-SPLIT_FOLDERS = {"train": "train", "val": "val", "valid": "val", "validation": "val"}
+SPLIT_FOLDERS = {"train": "train", "training": "train", "val": "val", "valid": "val"}
+SPLIT_FOLDERS |= {"validation": "val", "dev": "val", "testing": "test"}
 SPLIT_FOLDERS |= {"test": "test", "unlabelled": "unlabelled", "unlabeled": "unlabelled"}
 LOOKED_FOR = f"images ({' '.join(EXTENSIONS)})"
 
@@ -43,15 +44,17 @@ def open_folder(
     test_fraction: float = 0.1,
     split_seed: int = 0,
     memory_gib: float = 2.0,
+    memory_side: int | None = None,
     check: Check = "header",
     on_unreadable: OnUnreadable = "error",
     workers: int | None = None,
 ) -> Source:
     """A data set out of a folder.
 
-    Folders named train, val, test or unlabelled are splits; folders in them, or in `folder` itself,
-    are classes. Classes without splits are divided by `split_seed`; images without folders are one
-    unlabelled split for pre-training.
+    Folders named train, val, test or unlabelled are splits, also by other usual names (training;
+    valid, validation, dev; testing; unlabeled); folders in them, or in `folder` itself, are
+    classes. Classes without splits are divided by `split_seed`; images without folders, or in one
+    alone, are one unlabelled split for pre-training. `notes` of the source say what was taken how.
 
     Args:
         folder: where the images are.
@@ -61,6 +64,7 @@ def open_folder(
         test_fraction: share of each class for test, likewise.
         split_seed: decides which.
         memory_gib: keep images of one size decoded in memory up to this; 0 never.
+        memory_side: and none whose shorter side has more pixels; None: any.
         check: what to look at beforehand when they are not kept in memory; see `scan`.
         on_unreadable: refuse the folder, or leave such files out and list them in the source.
         workers: processes that look; all cores by default.
@@ -70,7 +74,8 @@ def open_folder(
     if not folder.is_dir():
         raise InputError(f"{folder} is a file; give the folder that holds the images.")
     ignored: list[str] = []
-    listings = list_splits(folder, unlabelled, ignored)
+    notes: list[str] = []
+    listings = list_splits(folder, unlabelled, ignored, notes)
     layout = find_layout((path for listing in listings for path in listing.paths), channels)
     splits: dict[str, Split] = {}
     sizes: Counter[tuple[int, int]] = Counter()
@@ -78,7 +83,14 @@ def open_folder(
     for listing in listings:
         images: Images = FileImages(listing.paths, layout)
         title = f"reading {len(listing.paths)} images of {listing.name}"
-        found = scan(images, check=check, memory_gib=memory_gib, workers=workers, title=title)
+        found = scan(
+            images,
+            check=check,
+            memory_gib=memory_gib,
+            memory_side=memory_side,
+            workers=workers,
+            title=title,
+        )
         if found.unreadable and on_unreadable == "error":
             raise first_unreadable(found.unreadable, folder)
         if not found.readable:
@@ -98,7 +110,7 @@ def open_folder(
     if "all" in splits:
         fractions = {"val_fraction": val_fraction, "test_fraction": test_fraction}
         splits = divide(splits["all"], **fractions, seed=split_seed)
-    return Source(str(folder), splits, sizes, tuple(unreadable), tuple(ignored))
+    return Source(str(folder), splits, sizes, tuple(unreadable), tuple(ignored), tuple(notes))
 
 
 def first_unreadable(
@@ -113,22 +125,36 @@ def first_unreadable(
     return UnreadableImageError(first.name, others)
 
 
-def list_splits(folder: Path, unlabelled: bool, ignored: list[str]) -> list[Listing]:
-    """The splits that the folder's structure defines; "all" stands for classes to be divided."""
+def list_splits(
+    folder: Path, unlabelled: bool, ignored: list[str], notes: list[str]
+) -> list[Listing]:
+    """The splits that the folder's structure defines; "all" stands for classes to be divided.
+
+    Files that are no images by their name join `ignored`; what a user might not expect, `notes`.
+    """
     subfolders = visible_folders(folder)
     named = [name for name in subfolders if name.lower() in SPLIT_FOLDERS]
+    if not any(SPLIT_FOLDERS[name.lower()] in ("train", "unlabelled") for name in named):
+        # beside no training images, dev and alike may well be classes
+        named = [name for name in named if name.lower() in SPLIT_FOLDERS.values()]
     if unlabelled or not subfolders:
         paths = files_below(folder, ignored)
         require_images(paths, folder)
         return [Listing("train", paths, None, ())]
     if not named:
-        return [list_classes(folder, "all", (), ignored)]
+        listing = list_classes(folder, "all", (), ignored, notes)
+        return [listing if listing.labels is not None else replace(listing, name="train")]
+    unused = [name for name in subfolders if name not in named]
+    if unused:
+        notes.append(f"not used, since there are splits beside: {', '.join(unused)}")
     listings: list[Listing] = []
     classes: tuple[str, ...] = ()
     # train first: its classes number those of the others
     for name in sorted(named, key=lambda name: list(SPLIT_FOLDERS).index(name.lower())):
         split = SPLIT_FOLDERS[name.lower()]
         inside = folder / name
+        if split != name.lower():
+            notes.append(f"the folder {name} is taken as the split {split}")
         if any(listing.name == split for listing in listings):
             raise InputError(f"{folder} has two folders for the split {split!r}; keep one.")
         if split == "unlabelled" or not visible_folders(inside):
@@ -136,13 +162,18 @@ def list_splits(folder: Path, unlabelled: bool, ignored: list[str]) -> list[List
             require_images(paths, inside)
             listings.append(Listing(split, paths, None, ()))
         else:
-            listings.append(list_classes(inside, split, classes, ignored))
+            listings.append(list_classes(inside, split, classes, ignored, notes))
             classes = classes or listings[-1].classes
     return listings
 
 
-def list_classes(folder: Path, split: str, known: tuple[str, ...], ignored: list[str]) -> Listing:
-    """The classes of one split; `known` are the classes of the split before."""
+def list_classes(
+    folder: Path, split: str, known: tuple[str, ...], ignored: list[str], notes: list[str]
+) -> Listing:
+    """The classes of one split; `known` are the classes of the split before.
+
+    One class tells nothing apart: its images are taken without, which pre-training needs not.
+    """
     names = visible_folders(folder)
     loose = [entry.name for entry in os.scandir(folder) if is_image(entry)]
     if loose:
@@ -157,11 +188,9 @@ def list_classes(folder: Path, split: str, known: tuple[str, ...], ignored: list
     for name, paths in found.items():
         if not paths:
             raise InputError(f"{folder / name} holds no {LOOKED_FOR}; fill or remove that folder.")
-    if len(names) < 2:
-        raise InputError(
-            f"{folder} has one class, {names[0]!r}; looked for two or more folders of images. "
-            f"Add classes, or pass --unlabelled to use the images without."
-        )
+    if len(names) == 1 and not known:
+        notes.append(f"{folder} has one folder, {names[0]}: its images are taken without classes")
+        return Listing(split, found[names[0]], None, ())
     unknown = set(names) - set(known)
     if known and unknown:
         raise InputError(

@@ -2,7 +2,7 @@
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, final
 
 import numpy as np
@@ -117,7 +117,7 @@ class FileImages(Images):
 
 @final
 class DatasetImages(Images):
-    """A map-style Dataset: items are images, or tuples that begin with one.
+    """A map-style Dataset: items are images, tuples that begin with one, or dicts with an "image".
 
     An image is a PIL image, or pixels of shape (C, H, W) as a tensor or (H, W, C) as an array:
     uint8, uint16, or floating point in [0, 1]. The Dataset must not transform: cropping and colours
@@ -162,6 +162,8 @@ class DatasetImages(Images):
             item = self.dataset[self.numbers[number]]
         except Exception as error:
             raise UnreadableImageError(self.name(number), repr(error)) from error
+        if isinstance(item, Mapping):
+            return item.get("image", item.get("img", item))  # a row of the library `datasets`
         return item[0] if isinstance(item, (tuple, list)) else item
 
     def first_layout(self, channels: int | None) -> Layout:

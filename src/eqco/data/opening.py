@@ -27,6 +27,7 @@ def open_source(
     test_fraction: float = 0.1,
     split_seed: int = 0,
     memory_gib: float = 2.0,
+    memory_side: int | None = None,
     check: Check = "header",
     on_unreadable: OnUnreadable = "error",
 ) -> Source:
@@ -83,6 +84,7 @@ def open_source(
         test_fraction=test_fraction,
         split_seed=split_seed,
         memory_gib=memory_gib,
+        memory_side=memory_side,
         check=check,
         on_unreadable=on_unreadable,
     )

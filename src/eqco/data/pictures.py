@@ -6,12 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw
 from torch import Tensor
 
 from eqco.data.bands import from_array, to_picture
 from eqco.data.decoding import PICTURES, UnreadableImageError
 from eqco.data.folders import OnUnreadable
+from eqco.data.fonts import caption_font, drawable
 from eqco.data.pipelines import Pipeline
 from eqco.data.sources import Split
 from eqco.data.steps import StepLoader
@@ -117,7 +118,8 @@ def grid(
     columns = max(len(images) for _, images in rows)
     captions = TEXT if any(caption for caption, _ in rows) else 0
     width = 2 * GAP + columns * (tile + GAP) - GAP + (after_first - GAP)
-    font = ImageFont.load_default()
+    title, rows = drawable(title), [(drawable(caption), images) for caption, images in rows]
+    font = caption_font(title)
     width = max(width, round(font.getlength(title)) + 2 * GAP)
     height = 2 * GAP + TEXT + len(rows) * (tile + GAP + captions)
     sheet = Image.new("RGB", (width, height), PAPER)
@@ -125,7 +127,7 @@ def grid(
     pen.text((GAP, GAP), title, fill=INK, font=font)
     top = GAP + TEXT
     for caption, images in rows:
-        pen.text((GAP, top + 2), caption, fill=INK, font=font)
+        pen.text((GAP, top + 2), caption, fill=INK, font=caption_font(caption))
         left = GAP
         for column, image in enumerate(images):
             fitted = fit(image, tile)

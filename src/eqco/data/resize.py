@@ -94,11 +94,20 @@ def resized_sides(height: int, width: int, size: int) -> tuple[int, int]:
     >>> resized_sides(375, 500, 224), resized_sides(32, 32, 32)
     ((256, 341), (32, 32))
     """
-    bordered = size * 256 // 224
+    bordered = bordered_side(size)
     short = bordered if min(height, width) >= bordered else size
     if height <= width:
         return short, int(short * width / height)
     return int(short * height / width), short
+
+
+def bordered_side(size: int) -> int:
+    """The shorter side that a centre crop of that size is cut from: 8/7 of it.
+
+    >>> bordered_side(224), bordered_side(32)
+    (256, 36)
+    """
+    return size * 256 // 224
 
 
 def centre_crop(images: Tensor, size: int) -> Tensor:

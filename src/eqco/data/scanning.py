@@ -38,16 +38,20 @@ def scan(
     *,
     check: Check = "header",
     memory_gib: float = 2.0,
+    memory_side: int | None = None,
     workers: int | None = None,
     title: str = "reading images",
 ) -> Scan:
     """Scan every image once, in parallel.
 
-    Decodes all if they are to be kept in memory: when all have one size and take at most
-    `memory_gib` together. Otherwise reads what `check` says: nothing, the headers (fast; misses
-    damage further in), or everything.
+    Decodes all if they are to be kept in memory: when all have one size, take at most `memory_gib`
+    together, and their shorter side is at most `memory_side`, if that is given. Otherwise reads
+    what `check` says: nothing, the headers (fast; misses damage further in), or everything.
     """
-    fits = memory_gib > 0 and first_size(images) * len(images) <= memory_gib * 2**30
+    height, width = first_sides(images) if memory_gib > 0 else (0, 0)
+    size = height * width * images.channels * (4 if images.layout.deep else 1)
+    fits = memory_gib > 0 and size * len(images) <= memory_gib * 2**30
+    fits = fits and (memory_side is None or min(height, width) <= memory_side)
     if not fits and check == "none":
         return Scan(tuple(range(len(images))), (), {}, None)
     decoding = fits or check == "decode" or not isinstance(images, FileImages)
@@ -72,15 +76,15 @@ def scan(
     )
 
 
-def first_size(images: Images) -> int:
-    """Bytes of the first readable image, decoded: a guess at the others."""
+def first_sides(images: Images) -> tuple[int, int]:
+    """Height and width of the first readable image: a guess at the others."""
     for number in range(len(images)):
         try:
             width, height = images.read(number).size
         except UnreadableImageError:
             continue
-        return images.channels * width * height * (4 if images.layout.deep else 1)
-    return 0
+        return height, width
+    return 0, 0
 
 
 class ScanChunks(Dataset):

@@ -25,9 +25,13 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Split:
-    """Images that belong together: to train on, to test on."""
+    """Images that belong together: to train on, to test on.
+
+    >>> Split("train", MemoryImages(torch.zeros(2, 3, 8, 8)), None)
+    Split('train', 2 images, unlabelled)
+    """
 
     name: str
     images: Images
@@ -44,6 +48,10 @@ class Split:
     def __len__(self) -> int:
         return len(self.images)
 
+    def __repr__(self) -> str:
+        labels = f"{len(self.classes)} classes" if self.labels is not None else "unlabelled"
+        return f"Split({self.name!r}, {len(self)} images, {labels})"
+
     @property
     def size(self) -> tuple[int, int] | None:
         """Height and width, if the images are in memory and hence all alike."""
@@ -59,7 +67,7 @@ class Split:
         return Split(name or self.name, self.images.subset(numbers), labels, self.classes)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Source:
     """A data set: its splits by name (train, val, test, unlabelled), and what was left out."""
 
@@ -68,6 +76,7 @@ class Source:
     sizes: Mapping[tuple[int, int], int] = field(default_factory=dict)  # (height, width): how many
     unreadable: tuple[UnreadableImageError, ...] = ()
     ignored: tuple[str, ...] = ()  # files that are no images by their name
+    notes: tuple[str, ...] = ()  # how a folder was taken, where a user might not expect it
 
     def __getitem__(self, split: str) -> Split:
         if split not in self.splits:
@@ -78,6 +87,9 @@ class Source:
 
     def __contains__(self, split: str) -> bool:
         return split in self.splits
+
+    def __repr__(self) -> str:
+        return f"Source({self.name!r}, {', '.join(map(repr, self.splits.values()))})"
 
     def __post_init__(self) -> None:
         layouts = {name: split.images.layout for name, split in self.splits.items()}
@@ -155,6 +167,12 @@ def source_from_dataset(
     if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
         raise InputError(
             f"{type(dataset).__name__} is no map-style Dataset: it needs __len__ and __getitem__."
+        )
+    if isinstance(dataset, Mapping):
+        keys = [repr(key) for key in dataset]
+        raise InputError(
+            f"{type(dataset).__name__} is a collection of data sets ({', '.join(keys[:5])}). Give "
+            f"one of them, such as data[{keys[0] if keys else repr('train')}]."
         )
     if not len(dataset):
         raise InputError(f"{type(dataset).__name__} is empty; it must have at least one item.")

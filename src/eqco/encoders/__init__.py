@@ -9,6 +9,7 @@ from eqco.encoders.encoder import (
     backbone_named,
     feature_dim_of,
     timm_encoder,
+    timm_size,
 )
 from eqco.encoders.foreign import fill, state_dict_in, unwrap
 from eqco.encoders.heads import linear_head, mlp_head, normalised_head
@@ -54,6 +55,7 @@ __all__ = [
     "state_dict_in",
     "sync_batch_norm",
     "timm_encoder",
+    "timm_size",
     "unwrap",
     "update_momentum",
 ]

@@ -33,12 +33,19 @@ class Architecture:
         bands = f" for {self.in_channels}-band images" if self.in_channels != 3 else ""
         return self.name + wide + small + bands
 
-    def build(self, seed: int = 0) -> nn.Module:
-        """The backbone with fresh weights drawn from the seed; no other draw is moved by it."""
+    def build(self, seed: int = 0, *, image_size: int | None = None) -> nn.Module:
+        """The backbone with fresh weights drawn from the seed; no other draw is moved by it.
+
+        `image_size` is for networks of timm that are built for one size, as in `backbone_named`.
+        """
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             return backbone_named(
-                self.name, width=self.width, stem=self.stem, in_channels=self.in_channels
+                self.name,
+                width=self.width,
+                stem=self.stem,
+                in_channels=self.in_channels,
+                image_size=image_size,
             )
 
 

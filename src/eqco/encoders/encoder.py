@@ -2,6 +2,7 @@
 
 import copy
 import difflib
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +11,15 @@ from eqco.encoders.light import LightEncoder
 from eqco.encoders.resnet import Stem, resnet
 from eqco.runtime.errors import InputError, MissingExtraError
 
-__all__ = ["RESNETS", "TIMM", "Encoder", "backbone_named", "feature_dim_of", "timm_encoder"]
+__all__ = [
+    "RESNETS",
+    "TIMM",
+    "Encoder",
+    "backbone_named",
+    "feature_dim_of",
+    "timm_encoder",
+    "timm_size",
+]
 
 RESNETS = {"resnet18": 18, "resnet34": 34, "resnet50": 50}
 TIMM = "timm:"
@@ -53,7 +62,12 @@ class Encoder(nn.Module):
 
 
 def backbone_named(
-    name: str, *, width: int = 1, stem: Stem = "imagenet", in_channels: int = 3
+    name: str,
+    *,
+    width: int = 1,
+    stem: Stem = "imagenet",
+    in_channels: int = 3,
+    image_size: int | None = None,
 ) -> nn.Module:
     """A backbone with fresh weights.
 
@@ -62,6 +76,8 @@ def backbone_named(
         width: multiplies the channels of a ResNet.
         stem: first layers of a ResNet, "imagenet" or "small".
         in_channels: bands of the images, which the first layer takes.
+        image_size: pixels along each side, of those networks of timm that are built for one size;
+            None: timm's own, mostly 224.
 
     Returns:
         A module (N, in_channels, H, W) -> (N, feature_dim) with the attribute `feature_dim`.
@@ -85,14 +101,15 @@ def backbone_named(
         )
     if name == "light":
         return LightEncoder(in_channels)
-    return timm_encoder(name.removeprefix(TIMM), in_channels=in_channels)
+    return timm_encoder(name.removeprefix(TIMM), in_channels=in_channels, image_size=image_size)
 
 
-def timm_encoder(name: str, *, in_channels: int = 3) -> nn.Module:
+def timm_encoder(name: str, *, in_channels: int = 3, image_size: int | None = None) -> nn.Module:
     """A network of timm with fresh weights and without classifier: images -> (N, feature_dim).
 
-    It is timm's own module, `name` one of `timm.list_models()`. Some networks accept one image size
-    only, mostly 224, and a few three bands alone.
+    It is timm's own module, `name` one of `timm.list_models()`. Networks that accept one image size
+    only, such as vision transformers, are built for `image_size` where timm can (None: its own,
+    mostly 224). A few accept three bands alone.
     """
     try:
         import timm
@@ -102,10 +119,33 @@ def timm_encoder(name: str, *, in_channels: int = 3) -> nn.Module:
         near = difflib.get_close_matches(name, timm.list_models(), n=3)
         hint = f"Nearest: {', '.join(near)}." if near else "timm.list_models() has all names."
         raise InputError(f"timm has no model named {name!r}. {hint}")
-    model = timm.create_model(name, pretrained=False, num_classes=0, in_chans=in_channels)
+    size: dict[str, Any] = timm_size(name, image_size)
+    try:
+        model = timm.create_model(name, num_classes=0, in_chans=in_channels, **size)
+    except Exception as error:
+        if not size:
+            raise
+        raise InputError(
+            f"timm cannot build {name} for images of image_size={image_size}: {error!r}. Choose "
+            f"another size, such as a multiple of the network's patches."
+        ) from error
     # head_hidden_size is what leaves the network; num_features, what enters its head
     model.feature_dim = model.head_hidden_size
     return model
+
+
+def timm_size(name: str, image_size: int | None) -> dict[str, int]:
+    """The argument that builds a network of timm for a size of image; none where it takes any.
+
+    >>> timm_size("vit_tiny_patch16_224", 64), timm_size("resnet18", 64)
+    ({'img_size': 64}, {})
+    """
+    import timm
+
+    config = timm.get_pretrained_cfg(name)
+    if image_size is None or config is None or not config.fixed_input_size:
+        return {}
+    return {} if config.input_size[-1] == image_size else {"img_size": image_size}
 
 
 def feature_dim_of(backbone: nn.Module) -> int:

@@ -5,7 +5,7 @@ study over several data sets (docs/rules.md). A setting that was given is never 
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from eqco.methods import SiMoSettings
@@ -20,7 +20,7 @@ from eqco.recipes.schema import (
 from eqco.recipes.text import with_settings
 from eqco.runtime.errors import InputError
 
-__all__ = ["BASE", "Choice", "Facts", "Reason", "choose"]
+__all__ = ["BASE", "LARGEST", "Choice", "Facts", "Reason", "choose"]
 
 SMALL_SET = 20_000  # images; with fewer a batch of 64 makes more of each
 MOST_EPOCHS = 800  # beyond, nothing more was gained on the smallest set
@@ -36,6 +36,8 @@ BASE = Recipe(
     optimiser=OptimiserSettings(base_learning_rate=0.24),
     training=TrainingSettings(epochs=1, precision="auto"),
 )
+
+LARGEST = replace(BASE, data=replace(BASE.data, image_size=64))  # that is ever chosen
 
 
 @dataclass(frozen=True, kw_only=True)

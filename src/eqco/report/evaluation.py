@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from matplotlib import colormaps
+from matplotlib import colormaps, rc_context
 from matplotlib.figure import Figure
 from rich.console import Console
 from torch import Tensor
 
 from eqco.assembly.comparison import Evaluation, Row
+from eqco.data.fonts import drawable, font_families
 from eqco.evaluation.maps import MIN_IMAGES, FeatureMap, feature_map
 from eqco.evaluation.scores import class_scores, confusion
 from eqco.report.gallery import draw_gallery
@@ -109,12 +110,13 @@ def write_evaluation(found: Evaluation, out: Path, settings: dict[str, Any]) -> 
     file, confusions, map_file, gallery = evaluation_files(out, found.protocol)
     file.unlink(missing_ok=True)  # of the result that is replaced
     where = f"{encoder.name} on {found.data} ({found.test.name})"
-    written = [draw_confusion(table, classes, confusions, where)]
-    if len(found.test_features.values) >= MIN_IMAGES:
-        placed = feature_map(found.test_features)
-        written.append(draw_map(placed, classes, map_file, where))
-    else:
-        map_file.unlink(missing_ok=True)  # of the result that was replaced
+    with rc_context({"font.family": font_families()}):
+        written = [draw_confusion(table, classes, confusions, where)]
+        if len(found.test_features.values) >= MIN_IMAGES:
+            placed = feature_map(found.test_features)
+            written.append(draw_map(placed, classes, map_file, where))
+        else:
+            map_file.unlink(missing_ok=True)  # of the result that was replaced
     pairs = (found.test, found.test_features), (found.train, found.train_features)
     title = f"{where}: a test image, then its nearest train images (green: of its class)"
     written.append(draw_gallery(*pairs, gallery, title=title))
@@ -135,6 +137,7 @@ def row_values(row: Row) -> dict[str, Any]:
 
 def draw_confusion(table: Tensor, classes: Sequence[str], path: Path, title: str) -> Path:
     """Rows: the true class; columns: what it is taken for; in percent of the row."""
+    classes, title = [drawable(name) for name in classes], drawable(title)
     share = 100 * table / table.sum(dim=1, keepdim=True).clamp(min=1)
     count = len(classes)
     named = count <= NAMED_CLASSES
@@ -162,6 +165,7 @@ def draw_confusion(table: Tensor, classes: Sequence[str], path: Path, title: str
 
 def draw_map(placed: FeatureMap, classes: Sequence[str], path: Path, title: str) -> Path:
     """The features in the plane, a colour for each class; of many classes, the largest have one."""
+    classes, title = [drawable(name) for name in classes], drawable(title)
     figure = Figure(figsize=(7.6, 5.6), layout="constrained", dpi=130)
     panel = figure.subplots()
     sizes = placed.labels.bincount(minlength=len(classes))

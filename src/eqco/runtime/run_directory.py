@@ -27,6 +27,9 @@ class RunDirectory:
 
     Args:
         path: the folder; made when the run starts.
+
+    >>> RunDirectory(Path("nowhere"))
+    RunDirectory('nowhere', no run yet)
     """
 
     def __init__(self, path: Path):
@@ -39,6 +42,12 @@ class RunDirectory:
         self.checkpoints = path / CHECKPOINTS
         self.last = self.checkpoints / "last.pt"
         self.previous = self.checkpoints / "previous.pt"
+
+    def __repr__(self) -> str:
+        state = "no run yet"
+        if self.recipe.exists():
+            state = "complete" if self.result.exists() else "not complete"
+        return f"RunDirectory({str(self.path)!r}, {state})"
 
     def refuse_started(self) -> None:
         """Refuse a folder with a checkpoint.
