@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -110,7 +110,8 @@ def train(
     if recipe is not None:
         recipe = with_settings(recipe, **settings)
     # larger images are not kept in memory as they are: a cache holds them in the size they need
-    known = with_settings(LARGEST, **settings) if recipe is None else recipe
+    pixels = {name: settings[name] for name in asdict(LARGEST.data) if name in settings}
+    known = with_settings(LARGEST, **pixels) if recipe is None else recipe
     opened_side = cached_side(known.method.views(known.data)) if cache_gib > 0 else None
     source = open_data(data, known.data.on_unreadable, unlabelled, channels, opened_side)
     run = RunDirectory(Path("runs") / Path(source.name).name if out is None else Path(out))
