@@ -49,7 +49,7 @@ def test_recipes_are_listed_and_shown(columns, capsys, monkeypatch):
         (["--recipe", "simmo"], "there is no recipe 'simmo'"),
         (["--profile", "huge"], "there is no profile 'huge'"),
         (["nowhere/at/all"], "neither a folder that exists nor a data set by name"),
-        (["--method.count", "256"], "offers 63"),
+        (["--method.count", "256"], "offers 126"),
         (["--objective.alpha", "-3"], "objective.alpha=-3"),
         (
             ["--training.epochs", "1", "--optimiser.warmup-epochs", "2"],

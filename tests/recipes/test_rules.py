@@ -21,7 +21,7 @@ def facts(images=3000, side=64, minutes=20.0):
 @settings(max_examples=200)
 def test_every_folder_gets_a_recipe_that_fits_it(images, side, minutes, speed):
     """A recipe checks itself; a batch is never larger than the set."""
-    chosen = choose(facts(images, side, minutes), lambda recipe: speed).recipe
+    chosen = choose(facts(images, side, minutes), lambda recipe: (speed, 0.0)).recipe
     assert chosen.training.num_queries <= images
     seconds = chosen.training.epochs * images / speed
     assert seconds <= 60 * minutes * 1.0001 or chosen.training.epochs == 1
@@ -29,7 +29,7 @@ def test_every_folder_gets_a_recipe_that_fits_it(images, side, minutes, speed):
 
 def test_more_minutes_never_train_for_fewer_epochs():
     lengths = [
-        choose(facts(minutes=minutes), lambda recipe: 500.0).recipe.training.epochs
+        choose(facts(minutes=minutes), lambda recipe: (500.0, 0.0)).recipe.training.epochs
         for minutes in (1, 5, 20, 60)
     ]
     assert lengths == sorted(lengths)
@@ -37,7 +37,9 @@ def test_more_minutes_never_train_for_fewer_epochs():
 
 
 def test_what_is_given_is_kept_and_said():
-    choice = choose(facts(), lambda recipe: 500.0, {"epochs": 7, "num_queries": 24, "alpha": 9.0})
+    choice = choose(
+        facts(), lambda recipe: (500.0, 0.0), {"epochs": 7, "num_queries": 24, "alpha": 9.0}
+    )
     recipe = choice.recipe
     assert (recipe.training.epochs, recipe.training.num_queries) == (7, 24)
     assert recipe.objective.alpha == 9
@@ -49,7 +51,7 @@ def test_the_speed_that_counts_is_that_of_what_is_given():
 
     def speed(recipe):
         asked.append(recipe.encoder.backbone)
-        return 100.0
+        return 100.0, 0.0
 
     choose(facts(), speed, {"backbone": "resnet18"})
     assert set(asked) == {"resnet18"}
@@ -61,4 +63,22 @@ def test_the_speed_that_counts_is_that_of_what_is_given():
 )
 def test_what_cannot_be_trained_is_refused(known, message):
     with pytest.raises(InputError, match=message):
-        choose(known, lambda recipe: 1.0)
+        choose(known, lambda recipe: (1.0, 0.0))
+
+
+def test_large_images_are_taken_where_there_is_time_for_them():
+    """10 images a second at 64 pixels, 1,000 images: 20 minutes are 12 epochs, 60 are 36."""
+
+    def speed(recipe):
+        return (10.0 if recipe.data.image_size == 64 else 40.0), 0.0
+
+    short, long = (choose(facts(1000, 200, minutes), speed).recipe for minutes in (20, 60))
+    assert (short.data.image_size, short.training.epochs) == (32, 48)
+    assert (long.data.image_size, long.training.epochs) == (64, 36)
+    assert choose(facts(1000, 40, 60), speed).recipe.data.image_size == 32
+
+
+def test_decoding_takes_its_share_of_the_minutes():
+    """10 minutes less 1,000 images of 0.12 s each leave 480 s of 50 images: 24 epochs."""
+    recipe = choose(facts(1000, 32, 10), lambda recipe: (50.0, 0.12)).recipe
+    assert recipe.training.epochs == 24

@@ -1,6 +1,10 @@
 """From a folder and a machine to what the rules need to know, and to a recipe."""
 
+import shutil
+import time
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from statistics import median_low
 from typing import Any
 
@@ -8,7 +12,9 @@ import torch
 from torch import nn
 
 from eqco.assembly.parts import build_components, training_split
-from eqco.data import Source
+from eqco.data import Source, Split
+from eqco.data.cache import CachedImages, cached_side, fill_cache
+from eqco.data.images import FileImages
 from eqco.recipes import Recipe, with_settings
 from eqco.recipes.rules import Choice, Facts, choose
 from eqco.runtime import processes
@@ -18,6 +24,7 @@ __all__ = ["DEFAULT_MINUTES", "choose_recipe"]
 
 DEFAULT_MINUTES = 20.0
 SECONDS = 1.5  # that a network is timed for, after its first step
+SAMPLE = 512  # images that it is timed with, where they have to be decoded
 
 
 def choose_recipe(
@@ -26,27 +33,56 @@ def choose_recipe(
     minutes: float = DEFAULT_MINUTES,
     settings: Mapping[str, Any] | None = None,
     backbone: nn.Module | None = None,
+    cache: Path | None = None,
     device: torch.device | str = "cpu",
 ) -> Choice:
     """The recipe that the rules choose for the images of a source on this machine.
 
     Several processes measure together and choose the same.
+
+    Args:
+        settings: by name, what is given and not to be chosen.
+        backbone: a module of the user's, which takes part in the timing.
+        cache: where a sample of the files is decoded to, and removed again; None: they will not be
+            decoded once, and every step decodes its images.
     """
-    images, side = len(training_split(source)), typical_side(source)
+    split = training_split(source)
 
-    def speed(recipe: Recipe) -> float:
-        # a queue, which needs some epochs, costs next to nothing
-        plain = with_settings(recipe, epochs=1, warmup_epochs=0)
-        components = build_components(plain, source, backbone=backbone, device=device)
-        own = torch.tensor(time_steps(components, SECONDS), dtype=torch.float64)
-        seconds = float(processes.mean_over_processes(own))
-        return recipe.training.num_queries / seconds
+    def speed(recipe: Recipe) -> tuple[float, float]:
+        trial, decoding = source, 0.0
+        if cache is not None and isinstance(split.images, FileImages):
+            side = cached_side(recipe.method.views(recipe.data))
+            sample, decoding = decoded_sample(split, cache / f"{side}", side)
+            trial = replace(source, splits={"train": sample})
+        # long enough for any queue
+        plain = with_settings(recipe, epochs=10_000, warmup_epochs=0)
+        components = build_components(plain, trial, backbone=backbone, device=device)
+        taken = torch.tensor([time_steps(components, SECONDS), decoding], dtype=torch.float64)
+        step, image = processes.mean_over_processes(taken).tolist()
+        return recipe.training.num_queries / step, image
 
-    return choose(Facts(images=images, side=side, minutes=minutes), speed, settings)
+    facts = Facts(images=len(split), side=typical_side(source), minutes=minutes)
+    try:
+        return choose(facts, speed, settings)
+    finally:
+        if cache is not None and processes.is_writer():
+            shutil.rmtree(cache, ignore_errors=True)
+
+
+def decoded_sample(split: Split, folder: Path, side: int) -> tuple[Split, float]:
+    """Some of the images, spread over all, in a cache; and the seconds that one took."""
+    count = min(SAMPLE, len(split))
+    numbers = [place * len(split) // count for place in range(count)]
+    files = split.images.subset(numbers)
+    assert isinstance(files, FileImages)
+    start = time.perf_counter()
+    images = CachedImages(files, folder, side)
+    fill_cache(images)
+    return Split("train", images, None), (time.perf_counter() - start) / count
 
 
 def typical_side(source: Source) -> int:
-    """The shorter side of the median image."""
+    """The shorter side of the median image; 0 where nobody has looked."""
     if not source.sizes:
         size = training_split(source).size
         return 0 if size is None else min(size)

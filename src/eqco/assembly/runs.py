@@ -120,8 +120,14 @@ def train(
         listed = unreadable_list(run)
         choice = None
         if recipe is None:
-            how: dict[str, Any] = {"backbone": encoder, "device": own, "settings": settings}
-            choice = choose_recipe(source, minutes=minutes, **how)
+            choice = choose_recipe(
+                source,
+                minutes=minutes,
+                settings=settings,
+                backbone=encoder,
+                cache=run.path.with_name(f"{run.path.name}-trial") if cache_gib > 0 else None,
+                device=own,
+            )
             recipe = choice.recipe
         side = cached_side(recipe.method.views(recipe.data)) if cache_gib > 0 else None
         cached = plan_cache(source, run, side, cache_gib)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from eqco.methods import SiMoSettings
+from eqco.methods import SimCLRSettings
 from eqco.recipes.schema import (
     DataSettings,
     EncoderSettings,
@@ -22,22 +22,22 @@ from eqco.runtime.errors import InputError
 
 __all__ = ["BASE", "LARGEST", "Choice", "Facts", "Reason", "choose"]
 
-SMALL_SET = 20_000  # images; with fewer a batch of 64 makes more of each
-MOST_EPOCHS = 800  # beyond, nothing more was gained on the smallest set
-PROBES = 10  # points of the learning curve
-
+SIZES = (64, 32)  # pixels, the better one first
+ENOUGH_EPOCHS = 25  # for 64 pixels; with fewer, more passes over 32 pixels are worth more
+SMALL_SET = 20_000  # images; with fewer, batches of 64 make more steps of them
+MOST_EPOCHS = 1000
+CURVE = 10  # points of the learning curve
 
 # what does not depend on the images, the machine and the minutes
 BASE = Recipe(
-    method=SiMoSettings(count=None, ema_decay=0.99, ema_schedule="rising"),
+    method=SimCLRSettings(count=None),
     objective=ObjectiveSettings(temperature=0.1),
     data=DataSettings(image_size=32),
     encoder=EncoderSettings(backbone="light"),
     optimiser=OptimiserSettings(base_learning_rate=0.24),
-    training=TrainingSettings(epochs=1, precision="auto"),
+    training=TrainingSettings(epochs=1, precision="auto", compile="auto"),
 )
-
-LARGEST = replace(BASE, data=replace(BASE.data, image_size=64))  # that is ever chosen
+LARGEST = replace(BASE, data=replace(BASE.data, image_size=max(SIZES)))  # that is ever chosen
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Reason:
-    """One choice for people: the settings with their values, and why."""
+    """One choice for people: the setting with its value, and why."""
 
     what: str
     why: str
@@ -71,60 +71,108 @@ class Choice:
     reasons: tuple[Reason, ...]
 
 
-def choose(
-    facts: Facts, speed: Callable[[Recipe], float], settings: Mapping[str, Any] | None = None
-) -> Choice:
+# recipe -> images per second that it trains, and seconds that decoding one image takes, once
+Speed = Callable[[Recipe], tuple[float, float]]
+
+
+def choose(facts: Facts, speed: Speed, settings: Mapping[str, Any] | None = None) -> Choice:
     """The recipe for these images, this machine and so many minutes.
 
     Args:
-        speed: images per second that a recipe trains, measured.
+        speed: measures a recipe.
         settings: by name, what is given and not to be chosen.
     """
-    given = dict(settings or {})
     if not facts.minutes > 0:
         raise InputError(f"--minutes {facts.minutes:g}; it must be greater than 0.")
     if facts.images < 2:
         raise InputError(f"{facts.images} image to train on; contrast needs at least 2.")
-    size, size_reason = choose_size(facts)
-    num_queries, batch_reason = choose_batch(facts)
-    chosen = {"image_size": size, "num_queries": num_queries}
-    recipe = with_settings(BASE, **{**chosen, **given})
-    per_second = speed(recipe)
-    epochs, length_reason = choose_epochs(facts, per_second)
-    if "epochs" in given:
-        epochs, length_reason = recipe.training.epochs, "as given"
+    given = dict(settings or {})
+    num_queries = choose_batch(facts)
+    tried: dict[int, tuple[Recipe, float, int]] = {}
+    for size in possible_sizes(facts, given):
+        recipe = with_settings(BASE, **{"num_queries": num_queries, "image_size": size, **given})
+        per_second, decoding = speed(recipe)
+        tried[size] = recipe, per_second, affordable_epochs(facts, per_second, decoding)
+        if tried[size][2] >= ENOUGH_EPOCHS:
+            break
+    recipe, per_second, epochs = tried[size]
+    epochs = given.get("epochs", epochs)
     lengths = {
         "epochs": epochs,
         "warmup_epochs": epochs / 20,
-        "probe_every": max(1, epochs // PROBES),
-        "save_every": max(1, epochs // PROBES),
+        "probe_every": max(1, epochs // CURVE),
+        "save_every": max(1, epochs // CURVE),
     }
     recipe = with_settings(recipe, **{**lengths, **given})
+    lengths_tried = {size: each[2] for size, each in tried.items()}
     reasons = [
-        Reason(f"{recipe.data.image_size} pixels", size_reason),
-        Reason(f"{recipe.encoder.backbone}", f"{per_second:,.0f} images a second here"),
-        Reason(f"{recipe.training.num_queries} images a batch", batch_reason),
-        Reason(f"{epochs} epochs", length_reason),
+        Reason(what, "as given" if name in given else why)
+        for name, what, why in explain(facts, recipe, per_second, lengths_tried)
     ]
     return Choice(recipe=recipe, reasons=tuple(reasons))
 
 
-def choose_size(facts: Facts) -> tuple[int, str]:
-    """Pixels along each side."""
-    return 32, "what a CPU trains in minutes"
+def possible_sizes(facts: Facts, given: Mapping[str, Any]) -> tuple[int, ...]:
+    """Pixels to try, the better one first: none that the images do not have, but for the least."""
+    if "image_size" in given:
+        return (given["image_size"],)
+    return tuple(size for size in SIZES if facts.side >= size or size == SIZES[-1])
 
 
-def choose_batch(facts: Facts) -> tuple[int, str]:
-    """N."""
+def choose_batch(facts: Facts) -> int:
+    """N: a small set makes more steps in small batches; never more than there are images."""
     if facts.images >= SMALL_SET:
-        return 256, f"{facts.images:,} images make enough steps of it"
-    most = 2 ** (facts.images.bit_length() - 1)  # a power of two that fits
-    return min(64, most), f"{facts.images:,} images: smaller batches take more steps"
+        return 256
+    return min(64, 1 << (facts.images.bit_length() - 1))
 
 
-def choose_epochs(facts: Facts, per_second: float) -> tuple[int, str]:
-    """As many passes as the minutes allow."""
-    epochs = int(facts.minutes * 60 * per_second / facts.images)
-    if epochs >= MOST_EPOCHS:
-        return MOST_EPOCHS, f"more gain nothing; {facts.minutes:g} minutes would allow {epochs}"
-    return max(1, epochs), f"{facts.minutes:g} minutes at that speed"
+def affordable_epochs(facts: Facts, per_second: float, decoding: float) -> int:
+    """As many passes as the minutes allow after decoding; at least one."""
+    seconds = 60 * facts.minutes - decoding * facts.images
+    return min(MOST_EPOCHS, max(1, int(seconds * per_second / facts.images)))
+
+
+def explain(
+    facts: Facts, recipe: Recipe, per_second: float, epochs: Mapping[int, int]
+) -> list[tuple[str, str, str]]:
+    """For each setting its name, its value for people, and why; `epochs` by the sizes tried."""
+    size, count = recipe.data.image_size, recipe.training.epochs
+    if len(epochs) > 1 and size == SIZES[-1]:
+        why_size = (
+            f"{SIZES[0]} would leave {epochs[SIZES[0]]} epochs of the {ENOUGH_EPOCHS} it needs"
+        )
+    elif facts.side < SIZES[0]:
+        why_size = f"the images have {facts.side}"
+    else:
+        why_size = "there is time for enough epochs at this size"
+    small = facts.images < SMALL_SET
+    why_batch = f"{facts.images:,} images: {'more steps' if small else 'enough steps'} this way"
+    why_length = f"{facts.minutes:g} minutes"
+    if count == MOST_EPOCHS:
+        why_length = "more gain next to nothing"
+    return [
+        ("image_size", f"{size} pixels", why_size),
+        ("backbone", recipe.encoder.backbone, f"{per_second:,.0f} images a second here"),
+        ("num_queries", f"{recipe.training.num_queries} images a batch", why_batch),
+        ("epochs", f"{count} epoch{'s' * (count != 1)}", why_length),
+        ("method", recipe.method.name, "learns most per minute; both views are queries and keys"),
+        (
+            "temperature",
+            f"τ = {recipe.objective.temperature:g}",
+            "best of 0.1 and 0.2 in the study",
+        ),
+        ("alpha", describe_loss(recipe), "all other images of the batch are negatives"),
+        ("base_learning_rate", describe_rate(recipe), "for 256 images, in proportion to the batch"),
+    ]
+
+
+def describe_loss(recipe: Recipe) -> str:
+    """K and α in words."""
+    count = recipe.method.num_negatives(recipe.micro_batch_size)
+    alpha = recipe.objective.alpha
+    return f"K = {count}, " + ("plain InfoNCE" if alpha is None else f"α = {alpha:g}")
+
+
+def describe_rate(recipe: Recipe) -> str:
+    """The rate before it is scaled."""
+    return f"learning rate {recipe.optimiser.base_learning_rate:g}"
