@@ -23,7 +23,7 @@ from eqco.runtime.run_directory import RunDirectory
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_file_that_vanishes_is_named_and_put_back_the_run_resumes(workers, warm, files, tmp_path):
-    options = [*SMALL, "--training.epochs", 5, "--data.workers", workers]
+    options = [*SMALL, "--training.epochs", 5, "--data.workers", workers, "--cache-gib", 0]
     whole, run = (RunDirectory(tmp_path / name) for name in ("whole", "run"))
     assert warm.run("train", files, *options, "--out", whole.path).code == 0
     command = warm.start("train", files, *options, "--out", run.path)
@@ -36,6 +36,17 @@ def test_a_file_that_vanishes_is_named_and_put_back_the_run_resumes(workers, war
     (tmp_path / "aside.png").rename(gone)
     resumed = warm.run("train", "--resume", run.path)
     assert resumed.code == 0, resumed.output
+    assert_same_end(run, whole)
+
+
+def test_a_file_that_vanishes_after_it_was_decoded_is_not_missed(warm, files, tmp_path):
+    options = [*SMALL, "--training.epochs", 5]
+    whole, run = (RunDirectory(tmp_path / name) for name in ("whole", "run"))
+    assert warm.run("train", files, *options, "--out", whole.path).code == 0
+    command = warm.start("train", files, *options, "--out", run.path)
+    command.until(lambda: logged_step(run) >= 4)
+    (files / "07.png").unlink()
+    assert command.wait() == 0, command.output
     assert_same_end(run, whole)
 
 

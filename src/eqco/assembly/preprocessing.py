@@ -20,7 +20,8 @@ def preprocessing_code(weights: Weights) -> list[str]:
             f"bits / 255, 16 bits / 65535):",
             f"# shorter side resized to {border} (to {size} if it has less than {border}), "
             f"bilinear with antialiasing,",
-            f"# the centre {size} × {size} cut out, then (images - {mean[0]}) / {std[0]}",
+            f"# the centre {size} × {size} cut out, then normalised: each band minus its mean of",
+            f"# {list(mean)}, divided by its deviation of {list(std)}",
         ]
     return [
         "from PIL import Image, ImageOps",
