@@ -2,6 +2,7 @@
 
     python benchmarks/quality.py photos=FOLDER cifar10=FOLDER --minutes 10 --seeds 0 1 2
     python benchmarks/quality.py photos=FOLDER --part 1000 --record
+    python benchmarks/quality.py                                     the embedded photos
 
 Each contender trains in a process of its own for the same wall-clock time, from the folder to the
 last step; evaluation is not counted. A folder has train and test (or val, of which nothing else is
@@ -256,7 +257,7 @@ def show(title: str, answers: dict[str, list[dict]]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("data", nargs="*", metavar="NAME=FOLDER")
+    parser.add_argument("data", nargs="*", metavar="NAME=FOLDER", default=["photos=groceries"])
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--peer-seeds", type=int, nargs="+", default=[0])

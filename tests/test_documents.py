@@ -3,6 +3,7 @@
 import functools
 import importlib
 import importlib.util
+import json
 import re
 import shlex
 from dataclasses import replace
@@ -78,10 +79,14 @@ def commands():
 
 
 @pytest.mark.parametrize("command", commands())
-def test_every_command_of_the_readme_is_understood(command, monkeypatch):
+def test_every_command_of_the_readme_is_understood(command, monkeypatch, tmp_path):
     """Parsed as it stands; what the commands do has tests of its own."""
     from eqco.cli.main import main
+    from eqco.recipes import Recipe, recipe_to_dict
 
+    (tmp_path / "runs" / "photos").mkdir(parents=True)  # a run that can be extended
+    (tmp_path / "runs" / "photos" / "recipe.json").write_text(json.dumps(recipe_to_dict(Recipe())))
+    monkeypatch.chdir(tmp_path)
     name, *rest = shlex.split(command)[1:]
     module, calls = importlib.import_module(f"eqco.cli.{name}"), []
 

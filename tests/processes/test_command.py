@@ -28,6 +28,9 @@ SETTINGS = [
     "1",
     "--training.log-every",
     "1",
+    # one process and two are equal to rounding, and that of bfloat16 is coarse
+    "--training.precision",
+    "float32",
 ]
 STEPS, SAVED = 30, 10  # in all, and at the first checkpoint
 EQCO = ["-m", "eqco"]
