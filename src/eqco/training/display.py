@@ -65,12 +65,13 @@ class LogLines:
 
 
 def summary(report: StepReport, *, dated: bool = False) -> str:
-    """Loss, f̂, whether it is a bound and, if `dated`, its step, learning rate and speed."""
+    """Loss, f̂ (≥: a bound, ≈: an estimate) and, if `dated`, its step, learning rate and speed."""
     parts = [f"loss {report.loss:.3f}"]
     if report.diagnostics is not None:
         seen, at = report.diagnostics, report.diagnosed_at
-        earlier = f" of step {at}" if dated and at != report.step else ""
-        parts.append(f"f̂ {seen.information:.2f} ({seen.information_kind}{earlier})")
+        earlier = f" at step {at}" if dated and at != report.step else ""
+        sign = "≥" if seen.information_kind == "bound" else "≈"
+        parts.append(f"information {sign} {seen.information:.2f} nats{earlier}")
     parts.append(f"lr {report.learning_rate:.4g}")
     parts.append(f"{report.images_per_second:.0f} images/s")
     return ", ".join(parts)
