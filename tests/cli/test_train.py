@@ -109,7 +109,7 @@ def test_a_terminal_shows_the_step_and_cuts_no_word(columns, monkeypatch):
     with training_display(stream) as show:
         show(report(12_340, SimpleNamespace(information=1.234, information_kind="estimate")))
     shown = Text.from_ansi(stream.getvalue()).plain
-    assert "loss 1.000, information ≈ 1.23 nats, lr 0.008787, 1000 images/s" in shown
+    assert "loss 1.000, info ≈ 1.23 nats, lr 0.008787, 1000 images/s" in shown
     assert "12340/36000" in shown
     assert "…" not in shown
 
@@ -129,8 +129,8 @@ def test_a_log_file_says_of_which_step_an_earlier_reading_is():
     lines.show(report(600, seen, diagnosed_at=600))
     lines.show(report(1200, seen, diagnosed_at=600))
     now, later = stream.getvalue().splitlines()
-    assert "information ≥ 1.23 nats," in now
-    assert "information ≥ 1.23 nats at step 600," in later
+    assert "info ≥ 1.23 nats," in now
+    assert "info ≥ 1.23 nats at step 600," in later
 
 
 def test_a_training_leaves_a_run_that_its_recipe_file_repeats(tmp_path):

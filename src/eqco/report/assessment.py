@@ -124,10 +124,17 @@ def draw_curve(run: RunDirectory, found: Assessment | None, path: Path) -> Path:
         )
         axes[1].set_title("kNN accuracy on validation images, %", fontsize=9, color=INK)
         baselines = found.rows[:-1] if found is not None else ()
-        for row, colour in zip(baselines, ("#888888", "#bbaa55", "#cccccc"), strict=False):
+        for row, colour in zip(baselines, ("#777777", "#a08a30", "#999999"), strict=False):
             axes[1].axhline(100 * row.knn.value, color=colour, linewidth=1, linestyle="--")
-            axes[1].annotate(
-                row.name, (0, 100 * row.knn.value), fontsize=7, color=colour, va="bottom"
+            axes[1].text(
+                0.99,
+                100 * row.knn.value,
+                row.name,
+                transform=axes[1].get_yaxis_transform(),
+                fontsize=7,
+                color=colour,
+                ha="right",
+                va="bottom",
             )
     for panel in axes:
         panel.set_xlabel("steps", fontsize=8, color=INK)

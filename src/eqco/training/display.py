@@ -71,7 +71,7 @@ def summary(report: StepReport, *, dated: bool = False) -> str:
         seen, at = report.diagnostics, report.diagnosed_at
         earlier = f" at step {at}" if dated and at != report.step else ""
         sign = "≥" if seen.information_kind == "bound" else "≈"
-        parts.append(f"information {sign} {seen.information:.2f} nats{earlier}")
+        parts.append(f"info {sign} {seen.information:.2f} nats{earlier}")
     parts.append(f"lr {report.learning_rate:.4g}")
     parts.append(f"{report.images_per_second:.0f} images/s")
     return ", ".join(parts)
