@@ -53,6 +53,7 @@ _HOMES: dict[str, str] = {
             "NTXentLoss",
             "Negatives",
             "Objective",
+            "TwoTowerLoss",
             "combine_negatives",
             "contrastive_loss",
             "in_batch_negatives",

@@ -6,6 +6,7 @@ from eqco.contrast.objective import EqCoLoss, NTXentLoss, Objective, contrastive
 from eqco.contrast.queue import KeyQueue
 from eqco.contrast.sampled import sampled_negatives
 from eqco.contrast.temperature import LearnableTemperature
+from eqco.contrast.two_towers import TwoTowerLoss
 
 __all__ = [
     "Contrast",
@@ -15,6 +16,7 @@ __all__ = [
     "NTXentLoss",
     "Negatives",
     "Objective",
+    "TwoTowerLoss",
     "combine_negatives",
     "contrastive_loss",
     "in_batch_negatives",
