@@ -11,6 +11,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
 
 import eqco
@@ -56,8 +57,8 @@ def skipping(model, first, second, ids):
 def cases():
     settings = {"alpha": 64, "temperature": 0.2, "gather": True}
     batch, views = eqco.EqCoLoss(**settings), eqco.NTXentLoss(**settings)
-    towers = getattr(eqco, "TwoTowerLoss", None)
-    found = {
+    towers = eqco.TwoTowerLoss(**settings)
+    return {
         "batch": lambda *given: pair(batch, *given[:3], None),
         "batch, ids": lambda *given: pair(batch, *given),
         "views": lambda *given: pair(views, *given[:3], None),
@@ -65,12 +66,12 @@ def cases():
         "keys": with_keys,
         "queue": beside_a_queue,
         "skip": skipping,
+        "towers": lambda *given: pair(towers, *given[:3], None),
+        "towers, ids": lambda *given: pair(towers, *given),
+        "cached": lambda model, first, second, ids: eqco.cached_backward(
+            model, (first, second), lambda *both: towers(*both, ids=ids), micro_batch=2
+        ),
     }
-    if towers is not None:
-        two = towers(**settings)
-        found["towers"] = lambda *given: pair(two, *given[:3], None)
-        found["towers, ids"] = lambda *given: pair(two, *given)
-    return found
 
 
 def one_step(case):
@@ -83,15 +84,30 @@ def one_step(case):
     optimiser = torch.optim.SGD(model.parameters(), lr=0.5)
     own = processes.own_rows(N)
     loss = cases()[case](wrapped, first[own], second[own], IDS[own])
-    loss.backward()
+    if loss.requires_grad:
+        loss.backward()
     gradient = {name: each.grad.clone() for name, each in model.named_parameters()}
     optimiser.step()
     return processes.mean_over_processes(loss), gradient, model.state_dict()
 
 
+def exchanges():
+    """How often DDP exchanges gradients in a step of cached_backward with eight micro-batches."""
+    wrapped, calls = DistributedDataParallel(torch.nn.Linear(6, 4)), []
+
+    def count(group, bucket):
+        calls.append(bucket.index())
+        return allreduce_hook(group, bucket)
+
+    wrapped.register_comm_hook(None, count)
+    eqco.cached_backward(wrapped, torch.randn(2, 8, 6).unbind(), eqco.EqCoLoss(), micro_batch=2)
+    return len(calls)
+
+
 def main(place):
     dist.init_process_group("gloo")
     held = {case: one_step(case) for case in cases()}
+    held["exchanges"] = exchanges()
     torch.save(held, Path(place) / f"{dist.get_world_size()}-{dist.get_rank()}.pt")
     dist.destroy_process_group()
 

@@ -54,6 +54,7 @@ _HOMES: dict[str, str] = {
             "Negatives",
             "Objective",
             "TwoTowerLoss",
+            "cached_backward",
             "combine_negatives",
             "contrastive_loss",
             "in_batch_negatives",

@@ -33,6 +33,12 @@ def test_processes_step_as_one_with_the_whole_batch(held, count, case):
         assert_close(held[count, rank][case], alone, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.end_to_end
+@pytest.mark.parametrize("count", COUNTS)
+def test_cached_gradients_are_exchanged_once(held, count):
+    assert held[count, 0]["exchanges"] == 1
+
+
 @pytest.mark.parametrize("case", cases())
 def test_a_step_moves_the_weights(case):
     """Else the comparison above could not fail."""

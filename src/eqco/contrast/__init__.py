@@ -1,5 +1,6 @@
 """Which keys each query is scored against, and Eq. 1 over them."""
 
+from eqco.contrast.caching import cached_backward
 from eqco.contrast.in_batch import in_batch_negatives
 from eqco.contrast.negatives import Contrast, Negatives, combine_negatives
 from eqco.contrast.objective import EqCoLoss, NTXentLoss, Objective, contrastive_loss
@@ -17,6 +18,7 @@ __all__ = [
     "Negatives",
     "Objective",
     "TwoTowerLoss",
+    "cached_backward",
     "combine_negatives",
     "contrastive_loss",
     "in_batch_negatives",
