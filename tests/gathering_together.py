@@ -54,6 +54,19 @@ def skipping(model, first, second, ids):
     )  # fmt: skip
 
 
+def remembering(model, first, second, ids):
+    """A second visit, whose history is that of the first."""
+    loss_fn = eqco.RunningNormaliser(20, alpha=64, decay=0.7, gather=True).double()
+    rank, n = processes.rank(), len(first)
+    index = (torch.arange(16) * 3 % 20)[rank * n : (rank + 1) * n]
+    loss_fn(first, second, index=index)
+    both = model(torch.cat([first, second]))
+    loss = loss_fn(both[:n], both[n:], index=index)
+    held = loss_fn.log_mean[loss_fn.log_mean > -torch.inf].mean()
+    assert len(loss_fn.log_mean.isfinite().nonzero()) == N  # those of all processes
+    return loss + held  # which has no gradient, and must agree
+
+
 def cases():
     settings = {"alpha": 64, "temperature": 0.2, "gather": True}
     batch, views = eqco.EqCoLoss(**settings), eqco.NTXentLoss(**settings)
@@ -68,6 +81,7 @@ def cases():
         "skip": skipping,
         "towers": lambda *given: pair(towers, *given[:3], None),
         "towers, ids": lambda *given: pair(towers, *given),
+        "remembered": remembering,
         "cached": lambda model, first, second, ids: eqco.cached_backward(
             model, (first, second), lambda *both: towers(*both, ids=ids), micro_batch=2
         ),

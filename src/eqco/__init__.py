@@ -53,6 +53,8 @@ _HOMES: dict[str, str] = {
             "NTXentLoss",
             "Negatives",
             "Objective",
+            "RunningNormaliser",
+            "SlowCopy",
             "TwoTowerLoss",
             "cached_backward",
             "combine_negatives",

@@ -3,9 +3,11 @@
 from eqco.contrast.caching import cached_backward
 from eqco.contrast.in_batch import in_batch_negatives
 from eqco.contrast.negatives import Contrast, Negatives, combine_negatives
+from eqco.contrast.normaliser import RunningNormaliser
 from eqco.contrast.objective import EqCoLoss, NTXentLoss, Objective, contrastive_loss
 from eqco.contrast.queue import KeyQueue
 from eqco.contrast.sampled import sampled_negatives
+from eqco.contrast.slow_copy import SlowCopy
 from eqco.contrast.temperature import LearnableTemperature
 from eqco.contrast.two_towers import TwoTowerLoss
 
@@ -17,6 +19,8 @@ __all__ = [
     "NTXentLoss",
     "Negatives",
     "Objective",
+    "RunningNormaliser",
+    "SlowCopy",
     "TwoTowerLoss",
     "cached_backward",
     "combine_negatives",
