@@ -47,6 +47,7 @@ _HOMES: dict[str, str] = {
     **dict.fromkeys(
         (
             "Contrast",
+            "Diagnostics",
             "EqCoLoss",
             "KeyQueue",
             "LearnableTemperature",
@@ -59,6 +60,7 @@ _HOMES: dict[str, str] = {
             "cached_backward",
             "combine_negatives",
             "contrastive_loss",
+            "diagnose",
             "in_batch_negatives",
             "sampled_negatives",
         ),

@@ -1,6 +1,7 @@
 """Which keys each query is scored against, and Eq. 1 over them."""
 
 from eqco.contrast.caching import cached_backward
+from eqco.contrast.diagnostics import Diagnostics, diagnose
 from eqco.contrast.in_batch import in_batch_negatives
 from eqco.contrast.negatives import Contrast, Negatives, combine_negatives
 from eqco.contrast.normaliser import RunningNormaliser
@@ -13,6 +14,7 @@ from eqco.contrast.two_towers import TwoTowerLoss
 
 __all__ = [
     "Contrast",
+    "Diagnostics",
     "EqCoLoss",
     "KeyQueue",
     "LearnableTemperature",
@@ -25,6 +27,7 @@ __all__ = [
     "cached_backward",
     "combine_negatives",
     "contrastive_loss",
+    "diagnose",
     "in_batch_negatives",
     "sampled_negatives",
 ]
