@@ -80,7 +80,7 @@ def cached_backward(
     loss = loss_fn(*leaves)
     check_loss(loss)
     with without_autocast(leaves[0]):
-        (loss if scaler is None else scaler.scale(loss)).backward()
+        torch.autograd.backward(loss if scaler is None else scaler.scale(loss))
     afterwards = random_states(devices)
     checked = leaves[0].device.type == "cpu" if check is None else check
     remaining = list(encoders)
@@ -109,7 +109,7 @@ def cached_backward(
                         f"before, and let loss_fn use them."
                     )
                 with without_autocast(again):
-                    again.backward(gradient[here])
+                    torch.autograd.backward(again, gradient[here])
             torch.clear_autocast_cache()
             start += len(again)
     set_random_states(afterwards)
@@ -139,7 +139,7 @@ def check_given(
         )
     if isinstance(micro_batch, bool) or not isinstance(micro_batch, int) or micro_batch < 1:
         raise InputError(f"micro_batch={micro_batch!r}; it must be a whole number of at least 1.")
-    encoders = list(encoder) if isinstance(encoder, tuple | list) else [encoder] * len(inputs)
+    encoders: list[Encode] = [encoder] * len(inputs) if callable(encoder) else list(encoder)
     if len(encoders) != len(inputs):
         raise InputError(
             f"{len(encoders)} encoders for {len(inputs)} inputs; give one for all, or one for each."
@@ -150,9 +150,9 @@ def check_given(
 def split(given: Input, size: int) -> Iterator[Input]:
     """Micro-batches of a tensor, or of a dict of tensors."""
     if isinstance(given, Tensor):
-        yield from given.split(size)
+        yield from torch.split(given, size)
         return
-    parts = [each.split(size) for each in given.values()]
+    parts = [torch.split(each, size) for each in given.values()]
     for part in zip(*parts, strict=True):
         yield dict(zip(given, part, strict=True))
 

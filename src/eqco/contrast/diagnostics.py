@@ -419,7 +419,8 @@ def uniformity(queries: Tensor) -> Tensor:
     if len(queries) < 2:
         return queries.new_full((), torch.nan, dtype=torch.float64)
     distances = torch.nn.functional.pdist(queries.double())
-    return (-2 * distances.square()).exp().mean().log()
+    found: Tensor = (-2 * distances.square()).exp().mean().log()
+    return found
 
 
 def effective_rank(queries: Tensor) -> Tensor:
@@ -430,10 +431,11 @@ def effective_rank(queries: Tensor) -> Tensor:
     centred = (queries - queries.mean(dim=0)).double()
     if not centred.isfinite().all():
         return centred.new_full((), torch.nan)
-    values = torch.linalg.svdvals(centred)
+    values: Tensor = torch.linalg.svdvals(centred)
     rounding = max(queries.shape) * torch.finfo(queries.dtype).eps * math.sqrt(len(queries))
     values = values[values > rounding]
     if len(values) == 0:
         return values.new_zeros(())
     share = values / values.sum()
-    return torch.special.entr(share).sum().exp()
+    rank: Tensor = torch.special.entr(share).sum().exp()
+    return rank

@@ -336,9 +336,8 @@ def add_chunk(
         part.mul_(count)
     total = part.sum(dim=1, keepdim=True)
     if sums is not None:
-        before = (sums.total, sums.weighted_keys)
-        total.add_(before[0].mul_(shrink) if shifted else before[0])
-        weighted = before[1].mul_(shrink) if shifted else before[1]
+        total.add_(sums.total * shrink if shifted else sums.total)
+        weighted = sums.weighted_keys.mul_(shrink) if shifted else sums.weighted_keys
     if not want_weighted:
         weighted = total  # unused
     elif k.dim() == 3:
@@ -406,7 +405,11 @@ def key_gradient(
         part.exp_()
         if count is not None:
             part.mul_(count)
-        gradient[start : start + chunk] = through_norm(part.t() @ weighted, k, k_norm)
+        here = gradient[start : start + chunk]
+        if keys.dtype == q.dtype and buffers.keys is not None:
+            through_norm_(torch.mm(part.t(), weighted, out=here), k, k_norm)
+        else:
+            here.copy_(through_norm(part.t() @ weighted, k, k_norm))
     return gradient
 
 
@@ -507,6 +510,13 @@ def through_norm(gradient: Tensor, unit_vectors: Tensor, norm: Tensor | None) ->
         return gradient
     along = (unit_vectors * gradient).sum(dim=-1, keepdim=True)
     return torch.addcmul(gradient, unit_vectors, along, value=-1).div_(norm)
+
+
+def through_norm_(gradient: Tensor, unit_vectors: Tensor, norm: Tensor | None) -> None:
+    """`through_norm` in place."""
+    if norm is not None:
+        along = (unit_vectors * gradient).sum(dim=-1, keepdim=True)
+        gradient.addcmul_(unit_vectors, along, value=-1).div_(norm)
 
 
 def without_autocast(tensor: Tensor) -> AbstractContextManager[object]:
