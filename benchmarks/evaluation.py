@@ -68,7 +68,7 @@ def find_features(folder: Path | None, kept: Path | None) -> dict[str, Features]
     return features
 
 
-def standardised(features: dict[str, Features]) -> tuple[torch.Tensor, torch.Tensor]:
+def standardise(features: dict[str, Features]) -> tuple[torch.Tensor, torch.Tensor]:
     mean, scale = features["train"].values.mean(dim=0), features["train"].values.std(dim=0)
     scale = torch.where(scale > 0, scale, 1.0)
     return tuple((features[name].values - mean) / scale for name in ("train", "test"))
@@ -79,14 +79,14 @@ def knn_by_sklearn(features: dict[str, Features], metric: str):
     from sklearn.neighbors import KNeighborsClassifier
 
     train, test = features["train"], features["test"]
-    values, asked = train.values.numpy(), test.values.numpy()
+    values, scaled_test = train.values.numpy(), test.values.numpy()
 
     def weights(distance):
         cosine = 1 - distance if metric == "cosine" else 1 - distance**2 / 2
         return np.exp(cosine / TEMPERATURE)
 
     def call():
-        known, queries = values, asked
+        known, queries = values, scaled_test
         if metric == "euclidean":
             known = F.normalize(train.values, dim=1).numpy()
             queries = F.normalize(test.values, dim=1).numpy()
@@ -112,7 +112,7 @@ def make_call(side: str, features: dict[str, Features], penalty: float):
         return knn_by_sklearn(features, side.split()[-1])
     if side == "probe eqco":
         return lambda: probe_accuracy(test, train).scores.argmax(dim=1)
-    known, asked = standardised(features)
+    known, scaled_test = standardise(features)
     if side == "fit eqco":
 
         def fit():
@@ -120,12 +120,12 @@ def make_call(side: str, features: dict[str, Features], penalty: float):
             found = fit_logistic(
                 known @ basis, train.labels, num_classes=10, penalty=penalty, spread=spread
             )
-            return found(asked @ basis).argmax(dim=1)
+            return found(scaled_test @ basis).argmax(dim=1)
 
         return fit
     from sklearn.linear_model import LogisticRegression
 
-    values, labels, queries = known.numpy(), train.labels.numpy(), asked.numpy()
+    values, labels, queries = known.numpy(), train.labels.numpy(), scaled_test.numpy()
 
     def fit_by_sklearn():
         model = LogisticRegression(C=1 / (len(values) * penalty), max_iter=1000)

@@ -1,10 +1,11 @@
 """Time and memory of one call, and the same in a process of its own."""
 
 import json
+import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -39,20 +40,34 @@ def resident(field: str) -> int:
     raise KeyError(field)
 
 
-def in_own_process(script: str, question: dict[str, Any], timeout: float = 600) -> dict[str, Any]:
-    """Ask `script --child QUESTION` for one JSON line; an `error` entry says why there is none."""
+def in_own_process(
+    script: str,
+    question: dict[str, Any],
+    timeout: float = 600,
+    environment: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Ask `script --child QUESTION` for one JSON line; an `error` entry says why there is none.
+
+    The `environment` is added to this process's own.
+    """
     command = [sys.executable, script, "--child", json.dumps(question)]
-    answer = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
+    answer = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        env={**os.environ, **(environment or {})},
+    )
     if answer.returncode:
         last = answer.stderr.strip().splitlines()[-1:] or [f"exit code {answer.returncode}"]
         return {"error": last[0][:200]}
     return json.loads(answer.stdout.strip().splitlines()[-1])
 
 
-def interleaved(questions: Sequence[Any], rounds: int) -> Iterator[tuple[int, Any]]:
+def interleave(questions: Sequence[Any], rounds: int) -> Iterator[tuple[int, Any]]:
     """Every question once a round, with its round; each round begins at another place.
 
-    >>> [question for _, question in interleaved("abc", 3)]
+    >>> [question for _, question in interleave("abc", 3)]
     ['a', 'b', 'c', 'b', 'c', 'a', 'c', 'a', 'b']
     """
     for turn in range(rounds):

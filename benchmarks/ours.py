@@ -12,6 +12,7 @@ from photos import Photos
 from eqco.assembly import build_components
 from eqco.contrast import Contrast
 from eqco.data import Source, open_source, source_from_dataset
+from eqco.encoders import autocast_to
 from eqco.methods.base import StepOutput, batch_negatives
 from eqco.recipes import Recipe, named_recipe, recipe_to_dict
 from eqco.runtime.run_directory import RunDirectory
@@ -42,7 +43,8 @@ def our_recipe(framework: str, question: dict) -> Recipe:
         ),
         # one batch norm over the batch, as the others have it
         encoder=replace(recipe.encoder, backbone=question["backbone"], bn_groups=1),
-        training=replace(recipe.training, num_queries=question["n"], epochs=1000),
+        # uncompiled, as the others are and as short runs are
+        training=replace(recipe.training, num_queries=question["n"], epochs=1000, compile=False),
     )
 
 
@@ -76,9 +78,11 @@ def profile(question: dict) -> dict[str, float]:
         mark("data and draws")
         first, second = (augment(images, draws) for augment, draws in drawn)
         mark("augmentation")
-        queries = method.encoder(first)
+        with autocast_to(components.precision, first.device):
+            queries = method.encoder(first)
         mark("query encoder, forward")
-        keys = method.key_encoder(second, step)
+        with autocast_to(components.precision, first.device):
+            keys = method.key_encoder(second, step)
         mark("key encoder, forward")
         negatives = batch_negatives(
             keys, count=recipe.method.count, shared=False, seed=0, draw=step

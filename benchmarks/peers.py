@@ -1,7 +1,9 @@
 """The training loops that `train.py` is compared with, as their documentation has them.
 
 Each trains for ever, from decoding to the momentum update, and calls `done` after every step. All
-take the same backbone, images, N and MoCo v2 augmentation. `workers` are the DataLoader's.
+take the same backbone, images, N and MoCo v2 augmentation. `workers` are the DataLoader's. `half`
+computes in bfloat16 by the peer's own means: autocast around the forward pass of a plain loop, as
+PyTorch documents it, or Lightning's precision flag.
 """
 
 import copy
@@ -33,12 +35,17 @@ def batches(dataset: Dataset, n: int, workers: int) -> Iterator:
     return endless(loader)
 
 
+def autocast(half: bool) -> torch.autocast:
+    """Around forward pass and loss; without effect in float32."""
+    return torch.autocast("cpu", dtype=torch.bfloat16, enabled=half)
+
+
 def sgd(parameters: Iterator[nn.Parameter]) -> torch.optim.SGD:
     return torch.optim.SGD(parameters, lr=0.03, momentum=0.9, weight_decay=1e-4)
 
 
 def lightly_moco(
-    backbone: nn.Module, images: Dataset, n: int, size: int, workers: int, done: Done
+    backbone: nn.Module, images: Dataset, n: int, size: int, workers: int, done: Done, *, half: bool
 ) -> None:
     """lightly's example of MoCo in plain PyTorch."""
     from lightly.loss import NTXentLoss
@@ -58,9 +65,10 @@ def lightly_moco(
         first, second = batch[0]
         update_momentum(backbone, slow_backbone, m=0.99)
         update_momentum(head, slow_head, m=0.99)
-        query = head(backbone(first).flatten(start_dim=1))
-        key = slow_head(slow_backbone(second).flatten(start_dim=1)).detach()
-        loss = criterion(query, key)
+        with autocast(half):
+            query = head(backbone(first).flatten(start_dim=1))
+            key = slow_head(slow_backbone(second).flatten(start_dim=1)).detach()
+            loss = criterion(query, key)
         loss.backward()
         optimiser.step()
         optimiser.zero_grad()
@@ -68,7 +76,7 @@ def lightly_moco(
 
 
 def lightly_simclr(
-    backbone: nn.Module, images: Dataset, n: int, size: int, workers: int, done: Done
+    backbone: nn.Module, images: Dataset, n: int, size: int, workers: int, done: Done, *, half: bool
 ) -> None:
     """lightly's example of SimCLR in plain PyTorch, under the augmentation of the others."""
     from lightly.loss import NTXentLoss
@@ -82,7 +90,8 @@ def lightly_simclr(
     optimiser = sgd([*backbone.parameters(), *head.parameters()])
     for batch in batches(images, n, workers):
         first, second = batch[0]
-        loss = criterion(head(backbone(first)), head(backbone(second)))
+        with autocast(half):
+            loss = criterion(head(backbone(first)), head(backbone(second)))
         loss.backward()
         optimiser.step()
         optimiser.zero_grad()
@@ -148,7 +157,7 @@ class Blur:
 
 
 def plain_moco(
-    backbone: nn.Module, images: Dataset, n: int, size: int, workers: int, done: Done
+    backbone: nn.Module, images: Dataset, n: int, size: int, workers: int, done: Done, *, half: bool
 ) -> None:
     """A script in the form of MoCo's original: torchvision on PIL images, cross-entropy."""
     from torchvision import transforms
@@ -171,8 +180,9 @@ def plain_moco(
     optimiser = sgd(model.query_encoder.parameters())
     for batch in batches(images, n, workers):
         first, second = batch[0]
-        logits, target = model(first, second)
-        loss = criterion(logits, target)
+        with autocast(half):
+            logits, target = model(first, second)
+            loss = criterion(logits, target)
         value = loss.item()
         if not math.isfinite(value):
             raise RuntimeError("the loss is not finite")
@@ -183,7 +193,7 @@ def plain_moco(
 
 
 def stable_pretraining_simclr(
-    backbone: nn.Module, images: Dataset, n: int, size: int, workers: int, done: Done
+    backbone: nn.Module, images: Dataset, n: int, size: int, workers: int, done: Done, *, half: bool
 ) -> None:
     """stable-pretraining's module and SimCLR forward under Lightning's trainer."""
     import lightning
@@ -237,6 +247,7 @@ def stable_pretraining_simclr(
     trainer = lightning.Trainer(
         max_epochs=1000,
         accelerator="cpu",
+        precision="bf16-mixed" if half else "32-true",
         callbacks=[Tell()],
         logger=False,
         enable_checkpointing=False,

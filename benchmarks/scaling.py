@@ -5,7 +5,7 @@
     python benchmarks/scaling.py --record     keep it under results/bench-scaling/
 
 Whole training steps of SiMo at N = 256, data included; two processes gather keys, average gradients
-and synchronise batch norm through gloo. Rounds take turns, and the best of each counts.
+and synchronise batch norm directly. Rounds take turns, and the best of each counts.
 """
 
 import argparse
@@ -71,7 +71,8 @@ def ask(question: dict, count: int, threads: int) -> float:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(count)}
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    shared |= {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count)}
     command = [sys.executable, __file__, "--child", json.dumps(question)]
     workers = [
         subprocess.Popen(

@@ -16,7 +16,7 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from eqco.experiments.catalog import EXPERIMENTS, find_experiment
-from eqco.experiments.experiment import Comparison, command_for, missing_runs, recorded
+from eqco.experiments.experiment import Comparison, command_for, missing_runs, profile_records
 from eqco.report.benchmarks import BENCHMARKS, newest_benchmark, rounds_note, training_ratios
 from eqco.report.catalog import EXHIBITS, PLOTS
 from eqco.report.page import reading_order
@@ -53,7 +53,7 @@ def profile_of(name: str) -> str:
 
 def records_of(name: str) -> list[Record]:
     """The records of an experiment that the documents show; refused unless all were committed."""
-    records = recorded(find_experiment(name), profile_of(name), RESULTS)
+    records = profile_records(find_experiment(name), profile_of(name), RESULTS)
     require_committed(records, RESULTS)
     return records
 
@@ -62,9 +62,9 @@ def experiment_block(name: str) -> str:
     """The table of an experiment, where it ran, and what follows from it."""
     experiment, records = find_experiment(name), records_of(name)
     further = experiment.further(records)
-    blocks = [table_block(name), *titled(experiment.conclude(records))]
+    blocks = [table_block(name), *titled_tables(experiment.conclude(records))]
     if further:
-        blocks += [f"<details><summary>{'; '.join(further)}</summary>", *titled(further)]
+        blocks += [f"<details><summary>{'; '.join(further)}</summary>", *titled_tables(further)]
         blocks.append("</details>")
     return "\n\n".join(blocks)
 
@@ -82,7 +82,7 @@ def table_block(name: str) -> str:
     return f"{heading}{provenance(records)}\n\n{table}"
 
 
-def titled(tables: Mapping[str, Sequence[Comparison]]) -> list[str]:
+def titled_tables(tables: Mapping[str, Sequence[Comparison]]) -> list[str]:
     """Each table under its title."""
     return [f"{title}:\n\n{markdown(*comparison_table(cells))}" for title, cells in tables.items()]
 
@@ -142,7 +142,7 @@ def training_ratios_block() -> str:
 
 def digest(name: str, profile: str) -> str:
     """A short name for the contents of all records of an experiment and profile."""
-    records = recorded(find_experiment(name), profile, RESULTS)
+    records = profile_records(find_experiment(name), profile, RESULTS)
     contents = b"".join(record.path(RESULTS).read_bytes() for record in records)
     return hashlib.sha256(contents).hexdigest()[:16]
 
@@ -157,7 +157,7 @@ def drawn_from(picture: Path) -> str:
 
 def draw(picture: Path, name: str, profile: str) -> None:
     """The picture of an experiment, with the digest of its records inside."""
-    records = recorded(find_experiment(name), profile, RESULTS)
+    records = profile_records(find_experiment(name), profile, RESULTS)
     require_committed(records, RESULTS)
     PLOTS[name](records, picture)
     inside = PngInfo()

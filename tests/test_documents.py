@@ -127,7 +127,7 @@ def dirty_record(folder):
     record = Record(
         experiment="study-bound",
         profile="desk",
-        recipe=FILLING.EXPERIMENTS["study-bound"].recipes("desk")[0],
+        recipe=FILLING.EXPERIMENTS["study-bound"].recipes("desk")[0].to_dict(),
         seed=0,
         metrics={},
         code="0.1.0+0123456789-dirty",

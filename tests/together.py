@@ -169,6 +169,7 @@ def start(command, count, **environment):
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(free_port()),
         "WORLD_SIZE": str(count),
+        "LOCAL_WORLD_SIZE": str(count),
         "OMP_NUM_THREADS": "1",
         **environment,
     }

@@ -21,7 +21,7 @@ def light_run(tmp_path_factory):
         optimiser=replace(recipe.optimiser, warmup_epochs=0),
     )
     place = tmp_path_factory.mktemp("runs") / "simo"
-    train(recipe, out=place)
+    train(recipe=recipe, out=place)
     return place
 
 

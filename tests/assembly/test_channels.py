@@ -53,7 +53,7 @@ def run(request, tmp_path_factory):
     kind = np.uint16 if request.param == 13 else np.uint8
     data = write_classes(place / "data", request.param, kind=kind)
     about = []
-    train(recipe(), data, out=place / "run", on_start=about.append)
+    train(data, recipe(), out=place / "run", on_start=about.append)
     return request.param, data, place / "run", about[0]
 
 
@@ -157,4 +157,4 @@ def test_a_backbone_of_the_users_own_must_take_the_bands(tmp_path):
     data = torch.zeros(64, 4, 32, 32, dtype=torch.uint8)
     own = timm.create_model("resnet10t", num_classes=0)
     with pytest.raises(InputError, match=r"image_size=\d+ and 4 bands"):
-        train(recipe(), data, out=tmp_path / "run", encoder=own)
+        train(data, recipe(), out=tmp_path / "run", encoder=own)

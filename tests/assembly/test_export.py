@@ -237,7 +237,7 @@ def test_weights_of_others_can_be_exported_too(tmp_path):
     assert torch.equal(features(again.backbone, images), features(network, images))
 
 
-def test_a_size_that_nobody_told_is_called_a_guess_and_stays_one(tmp_path):
+def test_a_size_that_nobody_gave_is_called_a_guess_and_stays_one(tmp_path):
     torch.save(torchvision.models.resnet18().state_dict(), tmp_path / "theirs.pth")
     theirs = open_weights(tmp_path / "theirs.pth")
     assert theirs.size_note == "image size not known: 224 taken; give --image-size"
@@ -256,7 +256,7 @@ def test_a_network_without_a_name_still_tells_its_size(plain_run, tmp_path):
     assert (again.image_size, again.size_is_known) == (64, True)
 
 
-def test_a_file_that_is_there_is_replaced_only_when_asked(light_run, tmp_path):
+def test_a_file_that_is_there_is_replaced_only_on_request(light_run, tmp_path):
     file = tmp_path / "a.safetensors"
     file.write_text("precious")
     with pytest.raises(InputError, match=r"exists\. Pass --overwrite"):

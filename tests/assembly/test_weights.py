@@ -116,7 +116,7 @@ def test_checkpoints_of_moco_and_simsiam_give_their_backbones_features(tmp_path,
     assert torch.equal(features(found.backbone), features(without_head(network)))
 
 
-def test_weights_of_another_architecture_are_told_apart_and_the_right_one_is_named(tmp_path):
+def test_weights_of_another_architecture_are_recognised_and_the_right_one_is_named(tmp_path):
     torch.save(resnet(18).state_dict(), tmp_path / "weights.pth")
     with pytest.raises(InputError) as refusal:
         open_weights(tmp_path / "weights.pth", backbone="resnet50")

@@ -74,7 +74,7 @@ def test_what_cannot_be_done_is_answered_with_what_can(
 
 
 @pytest.mark.parametrize(("command", "option"), [("data", "--sheet"), ("views", "--out")])
-def test_a_picture_is_replaced_only_when_asked(command, option, tmp_path, capsys):
+def test_a_picture_is_replaced_only_on_request(command, option, tmp_path, capsys):
     picture = tmp_path / "a.png"
     picture.write_text("mine")
     assert main([command, option, str(picture)]) == 2

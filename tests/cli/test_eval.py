@@ -74,7 +74,7 @@ def test_every_table_has_pixels_random_weights_and_the_encoder(
         assert len(last["losses"]) == 2
 
 
-def test_bad_input_is_told_without_traceback(light, photos, tmp_path, capsys):
+def test_bad_input_is_reported_without_traceback(light, photos, tmp_path, capsys):
     save_photos(tmp_path / "other" / "train", 4)
     save_photos(tmp_path / "other" / "test", 3, classes=("Apple", "Pear"))
     save_photos(tmp_path / "one" / "train", 4)
@@ -87,29 +87,29 @@ def test_bad_input_is_told_without_traceback(light, photos, tmp_path, capsys):
     state["stem.0.weight"] *= float("nan")
     torch.save(state, broken)
 
-    def refused(*arguments):
+    def error_of(*arguments):
         assert main(["eval", *map(str, arguments), "--out", str(tmp_path / "out")]) == 2
         return capsys.readouterr().err
 
-    assert "a class 'Pear' that the training split does not have" in refused(
+    assert "a class 'Pear' that the training split does not have" in error_of(
         light, tmp_path / "other"
     )
-    said = refused(light, tmp_path / "flat")
+    said = error_of(light, tmp_path / "flat")
     assert "it has train alone" in said
     assert "Give a folder with train/CLASS/… and test/CLASS/…" in said
-    assert "NaN" in refused(broken, photos)
-    assert "neighbours=25, but there are 24 reference images" in refused(
+    assert "NaN" in error_of(broken, photos)
+    assert "neighbours=25, but there are 24 reference images" in error_of(
         light, photos, "--neighbours", 25
     )
-    assert "batch_size=256, but there are 24" in refused(light, photos, "--protocol", "linear")
-    assert "epochs=0" in refused(light, photos, "--protocol", "linear", "--epochs", 0)
-    assert "--device toaster" in refused(light, photos, "--device", "toaster")
-    assert "split='holdout'" in refused(light, photos, "--test", "holdout")
-    assert "there is no" in refused(tmp_path / "nowhere", photos)
-    assert "is not a run directory" in refused(tmp_path / "flat", photos)
+    assert "batch_size=256, but there are 24" in error_of(light, photos, "--protocol", "linear")
+    assert "epochs=0" in error_of(light, photos, "--protocol", "linear", "--epochs", 0)
+    assert "--device toaster" in error_of(light, photos, "--device", "toaster")
+    assert "split='holdout'" in error_of(light, photos, "--test", "holdout")
+    assert "there is no" in error_of(tmp_path / "nowhere", photos)
+    assert "is not a run directory" in error_of(tmp_path / "flat", photos)
 
 
-def test_damaged_images_are_left_out_and_listed_when_asked(light, tmp_path, capsys):
+def test_damaged_images_are_left_out_and_listed_on_request(light, tmp_path, capsys):
     """Of two sizes, so that they stay on disk, and cut off where their headers are whole."""
     save_photos(tmp_path / "photos" / "train", 8)
     save_photos(tmp_path / "photos" / "test", 6, first=12)
@@ -140,13 +140,13 @@ def test_damaged_images_are_left_out_and_listed_when_asked(light, tmp_path, caps
     assert not (out / "knn.unreadable.txt").exists()
 
 
-def test_a_place_that_cannot_be_written_is_told_before_any_work(tmp_path, capsys):
+def test_a_place_that_cannot_be_written_is_reported_before_any_work(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     assert main(["eval", "no-weights", "no-data", "--out", str(tmp_path / "file")]) == 2
     assert "knn.json cannot be written (Not a directory)" in capsys.readouterr().err
 
 
-def test_a_result_is_replaced_only_when_asked(photos, tmp_path, capsys):
+def test_a_result_is_replaced_only_on_request(photos, tmp_path, capsys):
     (tmp_path / "knn.json").write_text("mine")
     arguments = ["eval", "pixels", str(photos), "--out", str(tmp_path)]
     assert main(arguments) == 2
@@ -178,7 +178,7 @@ def test_images_without_labels_are_refused(light, tmp_path, capsys):
     assert "test/CLASS/…" in message
 
 
-def test_a_class_without_training_images_is_told_by_its_name():
+def test_a_class_without_training_images_is_reported_by_its_name():
     source = open_source("groceries-coarse")
     train = source["train"]
     others = (train.labels != train.classes.index("Pear")).nonzero()[:, 0].tolist()
@@ -187,7 +187,7 @@ def test_a_class_without_training_images_is_told_by_its_name():
         compare_encoder(open_weights("pixels", image_size=4), few)
 
 
-def test_a_missing_row_of_random_weights_is_told_with_its_reason(light, photos, tmp_path):
+def test_a_missing_row_of_random_weights_is_reported_with_its_reason(light, photos, tmp_path):
     data = open_source(str(photos))
     own = open_weights(light, backbone=LightEncoder())
     console = Console(file=io.StringIO(), width=400)

@@ -49,7 +49,7 @@ def test_export_writes_a_file_and_a_card_and_says_how_to_load_it(weights, tmp_pa
         (["random", "--to", "timm", "--backbone", "resnet18"], "random is a baseline"),
     ],
 )
-def test_export_refuses_in_words(weights, arguments, message, capsys):
+def test_export_refuses_without_traceback(weights, arguments, message, capsys):
     assert main(["export", *arguments]) == 2
     assert message in capsys.readouterr().err
 
@@ -92,7 +92,7 @@ def test_embed_writes_vectors_of_any_weights(weights, tmp_path, capsys):
         (["mine.pth", "groceries", "--out", "a.csv"], "written as .npz"),
     ],
 )
-def test_embed_refuses_in_words(weights, arguments, message, capsys):
+def test_embed_refuses_without_traceback(weights, arguments, message, capsys):
     assert main(["embed", *arguments]) == 2
     assert message in capsys.readouterr().err
 
@@ -105,7 +105,7 @@ def test_embed_refuses_several_processes(weights, tmp_path, monkeypatch, capsys)
     assert [path.name for path in tmp_path.iterdir()] == [weights]
 
 
-def test_an_embedding_that_was_killed_goes_on_to_the_same_file(tmp_path, monkeypatch):
+def test_an_embedding_that_was_killed_resumes_to_the_same_file(tmp_path, monkeypatch):
     save_photos(tmp_path / "photos", 1500, side=20)
     monkeypatch.chdir(tmp_path)
     command = ["embed", "random", "photos", "--backbone", "light"]

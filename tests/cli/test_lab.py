@@ -16,9 +16,9 @@ def lab(*options):
 def test_lab_prints_a_table_that_labels_every_value(capsys):
     assert lab("--information", "1", "--pairs", "4", "--alpha", "16") == 0
     out = capsys.readouterr().out
-    for estimator, worth in (("infonce", "a bound"), ("eqco", "an estimate"), ("ml-cpc", "a bou")):
+    for estimator, kind in (("infonce", "a bound"), ("eqco", "an estimate"), ("ml-cpc", "a bou")):
         (line,) = [line for line in out.splitlines() if estimator in line]
-        assert worth in line
+        assert kind in line
 
 
 def test_lab_json_is_json_alone(capsys):

@@ -1,6 +1,7 @@
 """The command line: help, unknown commands, missing extras, exit codes."""
 
 import io
+import os
 import subprocess
 import sys
 
@@ -54,7 +55,7 @@ def test_an_unknown_option_is_an_error(capsys):
     assert "--out" in capsys.readouterr().err
 
 
-def test_what_the_user_can_mend_is_told_without_traceback(capsys, monkeypatch):
+def test_what_the_user_can_mend_is_reported_without_traceback(capsys, monkeypatch):
     def refuse(name, rest):
         raise cli.InputError("pairs=1; at least 2")
 
@@ -110,3 +111,29 @@ def test_long_work_leaves_a_line_a_minute_in_a_log_file(monkeypatch):
         "4 runs: 25% after 1 min",
         "4 runs: 50% after 2 min",
     ]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [({}, "passive"), ({"OMP_WAIT_POLICY": "active"}, "active"), ({"GOMP_SPINCOUNT": "9"}, None)],
+)
+def test_waiting_threads_leave_their_cores_unless_the_user_says_how_to_wait(
+    given, expected, monkeypatch
+):
+    for name in cli.WAITING:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(cli, "dispatch", lambda name, rest: 0)
+    assert main(["plan"]) == 0
+    assert os.environ.get("OMP_WAIT_POLICY") == expected
+    monkeypatch.setenv("OMP_WAIT_POLICY", "")  # so that it is gone after the test
+
+
+def test_how_threads_wait_is_said_before_torch_is_loaded():
+    code = (
+        "import sys; from eqco.cli import main as m; m.dispatch = lambda *_: print("
+        "'torch' in sys.modules); m.main(['plan'])"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert said.stdout.strip() == "False"

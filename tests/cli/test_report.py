@@ -3,7 +3,7 @@
 from eqco.cli.main import main
 
 
-def test_a_folder_without_records_is_told_so(tmp_path, capsys):
+def test_a_folder_without_records_is_reported(tmp_path, capsys):
     (tmp_path / "results").mkdir()
     out = tmp_path / "page.html"
     assert main(["report", "--results", str(tmp_path / "results"), "--out", str(out)]) == 0
@@ -16,20 +16,20 @@ def test_a_folder_without_records_is_told_so(tmp_path, capsys):
 def test_a_page_is_made_anew_and_no_other_file_is_written_over(tmp_path, capsys):
     results, out = tmp_path / "results", tmp_path / "page.html"
     results.mkdir()
-    asked = ["report", "--results", str(results), "--out", str(out)]
+    command = ["report", "--results", str(results), "--out", str(out)]
     out.write_text("<p>a thesis</p>")
-    assert main(asked) == 2
+    assert main(command) == 2
     assert f"{out} exists and is no page" in capsys.readouterr().err
     assert out.read_text() == "<p>a thesis</p>"
     out.unlink()
-    assert main(asked) == 0
+    assert main(command) == 0
     first = out.read_text()
     out.write_text(first + "<!-- older -->")
-    assert main(asked) == 0
+    assert main(command) == 0
     assert out.read_text() == first
 
 
-def test_a_page_below_a_file_is_refused_in_words(tmp_path, capsys):
+def test_a_page_below_a_file_is_refused_without_traceback(tmp_path, capsys):
     (tmp_path / "results").mkdir()
     (tmp_path / "file").write_text("")
     out = tmp_path / "file" / "page.html"

@@ -61,15 +61,15 @@ def test_all_leaves_out_what_lacks_its_data_and_says_how_to_run_it(tmp_path, mon
     )
 
 
-def test_what_is_asked_for_by_name_and_lacks_its_data_is_an_error(tmp_path, capsys):
+def test_what_is_requested_by_name_and_lacks_its_data_is_an_error(tmp_path, capsys):
     folders = ["--results", str(tmp_path), "--work", str(tmp_path)]
     assert main(["reproduce", "tab9", "--profile", "desk", *folders]) == 2
     assert "give its folder with --bccd FOLDER" in capsys.readouterr().err
 
 
 def test_a_stop_by_a_signal_ends_all(tmp_path, monkeypatch, capsys):
-    def stopped(recipe, seed, site):
-        raise InputError("stopped by SIGTERM; run the same command to go on.")
+    def stopped(recipe, seed, context):
+        raise InputError("stopped by SIGTERM; run the same command to resume.")
 
     few = {"tab5": replace(EXPERIMENTS["tab5"], run=stopped), "study-bound": FEW["study-bound"]}
     monkeypatch.setattr(command, "EXPERIMENTS", few)
@@ -118,32 +118,32 @@ def test_profiles_and_names_that_do_not_exist_are_refused(capsys):
     assert main(["reproduce", "fig5"]) == 2
 
 
-def test_a_time_is_told_in_the_unit_that_suits_it():
+def test_a_time_is_shown_in_the_unit_that_suits_it():
     assert duration(3601) == "1 h"
     assert duration(90) == "1.5 min"
 
 
 def test_an_experiment_that_fails_does_not_keep_all_from_the_others(tmp_path, monkeypatch, capsys):
-    def diverged(recipe, seed, site):
+    def diverged(recipe, seed, context):
         raise NonFiniteLossError("the loss is nan at step 3.")
 
     few = {"tab5": replace(EXPERIMENTS["tab5"], run=diverged), "study-bound": FEW["study-bound"]}
     monkeypatch.setattr(command, "EXPERIMENTS", few)
     assert main(["reproduce", "all", "--profile", "smoke", "--results", str(tmp_path)]) == 2
     assert read_records(tmp_path, "study-bound", "smoke")
-    told = capsys.readouterr()
-    assert "failed: tab5: the loss is nan at step 3." in told.out
-    assert "1 of the experiments failed: tab5" in told.err
+    output = capsys.readouterr()
+    assert "failed: tab5: the loss is nan at step 3." in output.out
+    assert "1 of the experiments failed: tab5" in output.err
 
 
-def test_what_was_left_out_is_told_also_when_a_later_experiment_stops(
+def test_what_was_left_out_is_reported_also_when_a_later_experiment_stops(
     tmp_path, monkeypatch, capsys
 ):
-    def lacking(recipe, seed, site):
+    def lacking(recipe, seed, context):
         raise MissingDataError("no cifar10 here.")
 
-    def stopped(recipe, seed, site):
-        raise InputError("stopped by SIGTERM; run the same command to go on.")
+    def stopped(recipe, seed, context):
+        raise InputError("stopped by SIGTERM; run the same command to resume.")
 
     few = {
         "tab5": replace(EXPERIMENTS["tab5"], run=lacking),

@@ -12,9 +12,9 @@ from types import SimpleNamespace
 import pytest
 from rich.text import Text
 
-from eqco.cli.display import LogLines, training_display
 from eqco.cli.main import main
 from eqco.data import open_source
+from eqco.training.display import LogLines, training_display
 from eqco.training.loop import StepReport
 
 QUICK = ["--profile", "demo", "--training.epochs", "1", "--training.num-queries", "64"]
@@ -49,7 +49,7 @@ def test_recipes_are_listed_and_shown(columns, capsys, monkeypatch):
         (["--recipe", "simmo"], "there is no recipe 'simmo'"),
         (["--profile", "huge"], "there is no profile 'huge'"),
         (["nowhere/at/all"], "neither a folder that exists nor a data set by name"),
-        (["--method.count", "256"], "offers 255"),
+        (["--method.count", "256"], "offers 63"),
         (["--objective.alpha", "-3"], "objective.alpha=-3"),
         (
             ["--training.epochs", "1", "--optimiser.warmup-epochs", "2"],
@@ -73,7 +73,7 @@ def test_recipes_are_listed_and_shown(columns, capsys, monkeypatch):
         (["--out", "a-file"], "a-file cannot be written (File exists)"),
     ],
 )
-def test_bad_input_is_told_without_traceback(arguments, message, capsys, tmp_path, monkeypatch):
+def test_bad_input_is_reported_without_traceback(arguments, message, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a-file").write_text("")
     assert main(["train", *arguments]) == 2
@@ -140,8 +140,10 @@ def test_a_training_leaves_a_run_that_its_recipe_file_repeats(tmp_path):
     assert "as test); simo, light at 32 pixels" in first.stdout
     assert "N = 64, K = 5, α = 256, τ = 0.2, learning rate 0.015; 1 epoch × 10" in first.stdout
     assert "little is learned in 10 steps: raise --training.epochs to 20" in first.stdout
-    assert "kNN accuracy (k = 20) on test" in first.stdout
-    assert "chance, the most frequent class: 10.3 %" in first.stdout
+    assert "57 validation images (val), not test images" in first.stdout
+    named = ("raw pixels", "colour histogram", "random weights, light")
+    assert all(name in first.stdout for name in named)
+    assert f"warning: this encoder is not clearly better than {named[0]}" in first.stdout
     assert "images/s" in first.stdout
     recipe = json.loads((tmp_path / "a" / "recipe.json").read_text())
     assert recipe["method"]["count"] == 5
@@ -151,7 +153,7 @@ def test_a_training_leaves_a_run_that_its_recipe_file_repeats(tmp_path):
     assert lines[0] == lines[1]
 
 
-def test_sigterm_saves_and_says_how_to_go_on(tmp_path):
+def test_sigterm_saves_and_says_how_to_resume(tmp_path):
     place = tmp_path / "run"
     command = [sys.executable, "-m", "eqco", "train", *QUICK, "--training.epochs", "50"]
     process = subprocess.Popen(
@@ -190,3 +192,33 @@ def test_a_folder_of_images_without_classes_trains_and_resumes(tmp_path, capsys)
     said = capsys.readouterr().out
     assert "was finished already, after 2 steps; nothing was trained" in said
     assert "trained for" not in said
+
+
+def test_without_a_recipe_everything_is_chosen_and_what_is_given_is_kept(tmp_path, capsys):
+    given = ["--training.epochs", "2", "--objective.temperature", "0.3", "--method.shared"]
+    assert main(["train", *given, "--minutes", "0.1", "--out", str(tmp_path / "run")]) == 0
+    said = capsys.readouterr().out
+    assert "images a second here" in said
+    assert "as given" in said
+    recipe = json.loads((tmp_path / "run" / "recipe.json").read_text())
+    assert (recipe["training"]["epochs"], recipe["objective"]["temperature"]) == (2, 0.3)
+    assert recipe["method"]["shared"]
+    assert recipe["training"]["num_queries"] == 64
+    assert {"validation.json", "neighbours.png", "curve.png"} <= {
+        path.name for path in (tmp_path / "run").iterdir()
+    }
+
+
+def test_a_run_is_extended_from_its_weights_by_a_new_schedule(tmp_path, capsys):
+    assert main(["train", *QUICK, "--out", str(tmp_path / "run")]) == 0
+    assert main(["train", "--extend", str(tmp_path / "run"), "--training.epochs", "2"]) == 0
+    longer = tmp_path / "run-extended"
+    recipes = [
+        json.loads((place / "recipe.json").read_text()) for place in (tmp_path / "run", longer)
+    ]
+    assert [recipe["training"].pop("epochs") for recipe in recipes] == [1, 2]
+    assert recipes[0] == recipes[1]
+    began = json.loads((longer / "environment.json").read_text())
+    assert (began["init"], began["source"]) == (str(tmp_path / "run"), "groceries")
+    assert main(["train", "--extend", str(tmp_path / "run"), "--init", "random"]) == 2
+    assert "choose one" in capsys.readouterr().err

@@ -10,7 +10,7 @@ from PIL import Image
 from eqco.cli.main import main
 from eqco.cli.transfer import parse, settings_of
 from eqco.detection import write_squares
-from eqco.detection.settings import rate_at
+from eqco.detection.settings import learning_rate_at
 from eqco.runtime.checkpoints import read_checkpoint
 from eqco.runtime.run_directory import RunDirectory
 
@@ -76,7 +76,7 @@ def test_a_warmup_that_was_given_is_not_made_to_fit(squares, capsys):
     assert "warmup_steps=9 in a training of total_steps=2" in capsys.readouterr().err
 
 
-def test_usage_names_the_task_and_a_missing_task_is_asked_for(capsys, monkeypatch):
+def test_usage_names_the_task_and_a_missing_task_is_an_error(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
     for words in (["detection", "--help"], ["--help"]):
         with pytest.raises(SystemExit):
@@ -84,8 +84,8 @@ def test_usage_names_the_task_and_a_missing_task_is_asked_for(capsys, monkeypatc
         said = capsys.readouterr().out
         assert said.startswith("usage: eqco transfer detection [-h] [OPTIONS] WEIGHTS DATA")
     assert main(["transfer", "runs/simo", "coco"]) == 2
-    asked = "eqco transfer runs/simo: to what? The first word is what to transfer to"
-    assert asked in capsys.readouterr().err
+    message = "eqco transfer runs/simo: to what? The first word is what to transfer to"
+    assert message in capsys.readouterr().err
     assert main(["transfer"]) == 2
     assert "eqco transfer detection WEIGHTS DATA" in capsys.readouterr().err
 
@@ -97,17 +97,17 @@ def test_without_pycocotools_no_process_is_started(squares, capsys, monkeypatch)
     assert 'pip install ".[detection]"' in capsys.readouterr().err
 
 
-def test_a_job_that_is_started_again_goes_on_and_another_is_refused(squares, capsys, monkeypatch):
+def test_a_job_that_is_started_again_resumes_and_another_is_refused(squares, capsys, monkeypatch):
     command = ["transfer", "detection", "random", squares, "--backbone", "resnet18", *TINY]
 
     def lost_at_the_last_step(settings, steps_per_epoch, step):
         if step == 3:
             raise KeyboardInterrupt
-        return rate_at(settings, steps_per_epoch, step)
+        return learning_rate_at(settings, steps_per_epoch, step)
 
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "one")
     with monkeypatch.context() as patched:
-        patched.setattr("eqco.detection.fine_tuning.rate_at", lost_at_the_last_step)
+        patched.setattr("eqco.detection.fine_tuning.learning_rate_at", lost_at_the_last_step)
         assert main(command) == 130
     last = RunDirectory(Path("runs/detection")).last
     assert read_checkpoint(last)["step"] == 2  # of 4
@@ -140,7 +140,7 @@ def test_a_resumed_run_keeps_its_settings(capsys):
     assert "--epochs was given beside --resume" in capsys.readouterr().err
 
 
-def test_missing_and_superfluous_words_are_told(squares, capsys):
+def test_missing_and_superfluous_words_are_reported(squares, capsys):
     assert main(["transfer", "detection"]) == 2
     assert "give WEIGHTS and DATA" in capsys.readouterr().err
     assert main(["transfer", "detection", "random", squares, "--resume", "runs/detection"]) == 2

@@ -145,7 +145,7 @@ def test_the_choice_of_a_large_batch_changes_from_batch_to_batch():
 
 
 @given(before=st.lists(st.integers(1, 9), max_size=5), after=st.integers(1, 9))
-def test_a_saved_and_loaded_queue_goes_on_like_one_never_saved(before, after):
+def test_a_saved_and_loaded_queue_continues_like_one_never_saved(before, after):
     queue = eqco.KeyQueue(7, 2, seed=3)
     for i, size in enumerate(before):
         queue.enqueue(torch.full((size, 2), float(i)))
@@ -198,8 +198,8 @@ def test_one_process_need_not_number_its_queries():
     pool = eqco.in_batch_negatives(keys)
     assert_close(pool.excluded, eqco.in_batch_negatives(keys, index=everyone).excluded)
     drawn = eqco.sampled_negatives(pool, 3, seed=1, step=2)
-    told = eqco.sampled_negatives(pool, 3, seed=1, step=2, index=everyone, num_queries=8)
-    assert torch.equal(drawn.indices, told.indices)
+    given = eqco.sampled_negatives(pool, 3, seed=1, step=2, index=everyone, num_queries=8)
+    assert torch.equal(drawn.indices, given.indices)
 
 
 @pytest.mark.parametrize("count", [2, 8])
@@ -231,9 +231,9 @@ def test_a_shared_draw_hands_over_the_drawn_keys_and_gives_eq_1(seed, n, views, 
     assert len(drawn.keys) == count + views
     order = torch.randperm(len(pool.keys), generator=generator_for("negatives", seed, 0)).tolist()
     first = [[i for i in order if i % n != query][:count] for query in range(n)]
-    told = eqco.Negatives(pool.keys, indices=torch.tensor(first))
+    given = eqco.Negatives(pool.keys, indices=torch.tensor(first))
     ours, theirs = (
-        eqco.contrastive_loss(queries, keys[0], each, alpha=64) for each in (drawn, told)
+        eqco.contrastive_loss(queries, keys[0], each, alpha=64) for each in (drawn, given)
     )
     assert_close(ours, theirs)
 

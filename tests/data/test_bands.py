@@ -230,7 +230,7 @@ def test_a_band_cut_on_disk_is_cut_as_a_colour_would_be(tmp_path, channels, deep
     assert_close(*views, rtol=0, atol=2 * 1.01 / 255 if deep else 0)
 
 
-def test_pictures_are_colour_unless_one_channel_is_asked_for(tmp_path):
+def test_pictures_are_colour_unless_one_channel_is_requested(tmp_path):
     for number in range(3):
         Image.fromarray(pixels(9, 8, seed=number)).save(tmp_path / f"{number}.png")
     assert open_source(tmp_path).channels == 3
@@ -246,7 +246,7 @@ def test_pictures_are_colour_unless_one_channel_is_asked_for(tmp_path):
 
 
 @pytest.mark.parametrize(("mode", "channels"), [("LA", 2), ("RGBA", 4)])
-def test_transparency_is_a_band_when_asked_for(tmp_path, mode, channels):
+def test_transparency_is_a_band_on_request(tmp_path, mode, channels):
     kept = pixels(9, 8, channels)
     Image.fromarray(kept, mode=None).save(tmp_path / "0.png")
     assert open_source(tmp_path).channels == 3
@@ -254,7 +254,7 @@ def test_transparency_is_a_band_when_asked_for(tmp_path, mode, channels):
     assert (images.pixels[0].permute(1, 2, 0).numpy() == kept).all()
 
 
-def test_sixteen_bit_grey_is_one_deep_band_and_colour_when_asked_for(tmp_path):
+def test_sixteen_bit_grey_is_one_deep_band_and_colour_on_request(tmp_path):
     deep = np.array([[0, 257, 13107, 65535]] * 4, dtype=np.uint16)
     Image.fromarray(deep).save(tmp_path / "a.png")
     images = open_source(tmp_path)["train"].images
@@ -304,7 +304,7 @@ def test_bands_that_pillow_would_leave_out_are_not_lost_silently(tmp_path):
     assert open_source(tmp_path).channels == 3
 
 
-def test_without_tifffile_the_install_line_is_told(tmp_path, monkeypatch):
+def test_without_tifffile_the_install_line_is_shown(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tifffile", None)
     path = write_tiff(tmp_path / "a.tif", pixels(10, 12, 13).astype(np.uint16))
     for policy in ("error", "skip"):

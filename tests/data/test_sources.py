@@ -79,35 +79,35 @@ def test_an_unlabelled_folder_may_stand_beside_train(folder, save_image):
     assert source["unlabelled"].labels is None
 
 
-def refused(path, message: str, **options) -> None:
+def require_refusal(path, message: str, **options) -> None:
     with pytest.raises(InputError, match=message):
         open_source(path, **options)
 
 
 def test_unusable_folders_are_refused_with_what_was_looked_for(tmp_path, folder, save_image):
-    refused(tmp_path / "nowhere", "neither a folder that exists nor a data set by name")
-    refused("cifar-10", r"Did you mean 'cifar10'\? The names are groceries")
+    require_refusal(tmp_path / "nowhere", "neither a folder that exists nor a data set by name")
+    require_refusal("cifar-10", r"Did you mean 'cifar10'\? The names are groceries")
     (tmp_path / "empty").mkdir()
-    refused(tmp_path / "empty", r"holds no images; looked for images \(\.jpg")
+    require_refusal(tmp_path / "empty", r"holds no images; looked for images \(\.jpg")
     (tmp_path / "hollow" / "class").mkdir(parents=True)
-    refused(tmp_path / "hollow", "holds no images")
+    require_refusal(tmp_path / "hollow", "holds no images")
     file = save_image(tmp_path / "one" / "only" / "0.png")
-    refused(file, "is a file; give the folder")
-    refused(tmp_path / "one", "has one class, 'only'; .* or pass --unlabelled")
+    require_refusal(file, "is a file; give the folder")
+    require_refusal(tmp_path / "one", "has one class, 'only'; .* or pass --unlabelled")
     assert counts(open_source(tmp_path / "one", unlabelled=True)) == {"train": 1}
     save_image(tmp_path / "one" / "loose.png")
-    refused(tmp_path / "one", r"holds images \(loose.png\) beside folders \(only\)")
+    require_refusal(tmp_path / "one", r"holds images \(loose.png\) beside folders \(only\)")
     (folder / "train" / "emu").mkdir()
-    refused(folder, r"emu holds no images .*fill or remove")
+    require_refusal(folder, r"emu holds no images .*fill or remove")
     (folder / "train" / "emu").rmdir()
     save_image(folder / "test" / "emu" / "0.png")
-    refused(folder, "has a class 'emu' that the training split does not have")
+    require_refusal(folder, "has a class 'emu' that the training split does not have")
 
 
 def test_unreadable_files_are_found_at_the_start_or_skipped(folder):
     (folder / "train" / "cat" / "bad.png").write_text("words")
     (folder / "train" / "dog" / "bad.png").write_text("words")
-    refused(folder, r"cat/bad.png cannot be read: .*not that of an image \(and 1 more")
+    require_refusal(folder, r"cat/bad.png cannot be read: .*not that of an image \(and 1 more")
     source = open_source(folder, on_unreadable="skip")
     assert counts(source) == {"train": 12, "test": 4}
     assert [Path(error.name).parent.name for error in source.unreadable] == ["cat", "dog"]
@@ -115,7 +115,7 @@ def test_unreadable_files_are_found_at_the_start_or_skipped(folder):
     for parent in ("train/cat", "train/dog"):
         for file in (folder / parent).iterdir():
             file.write_text("words")
-    refused(folder, "none of the 14 images", on_unreadable="skip")
+    require_refusal(folder, "none of the 14 images", on_unreadable="skip")
 
 
 def test_a_split_that_is_not_there_is_named(folder):
@@ -188,7 +188,7 @@ def test_fashion_mnist_is_read_from_its_own_files(tmp_path):
 def test_a_set_that_was_not_downloaded_is_answered_with_what_to_do(name, tmp_path):
     advice = "Put its archives" if name == "imagenet" else f"Run `eqco data {name} --root FOLDER`"
     message = f"{name} could not be opened below .*{advice}.*{tmp_path}"
-    refused(name, message, root=tmp_path, download=False)
+    require_refusal(name, message, root=tmp_path, download=False)
 
 
 def test_a_folder_of_real_jpegs_has_grey_ones_among_them(shared_data, tmp_path):

@@ -21,7 +21,7 @@ def detector(backbone=None, **changes):
     return faster_rcnn(backbone or resnet(18), 2, replace(SMALL, **changes))
 
 
-def shaken(network):
+def perturb(network):
     """Weights and statistics that no initialisation has."""
     torch.manual_seed(5)
     for value in network.state_dict().values():
@@ -32,7 +32,7 @@ def shaken(network):
 
 @pytest.mark.parametrize("depth", [18, 50])
 def test_the_last_map_pools_to_the_features_of_the_pretrained_network(depth):
-    backbone = shaken(resnet(depth, zero_init_residual=False)).eval()
+    backbone = perturb(resnet(depth, zero_init_residual=False)).eval()
     images = torch.randn(2, 3, 64, 96)
     with torch.no_grad():
         expected = copy.deepcopy(backbone)(images)
@@ -47,7 +47,7 @@ def test_every_map_is_that_of_torchvisions_network():
     import torchvision
 
     theirs = torchvision.models.resnet18()
-    shaken(theirs).eval()
+    perturb(theirs).eval()
     ours = resnet(18)
     ours.load_state_dict({n: v for n, v in theirs.state_dict().items() if "fc." not in n})
     images = torch.randn(1, 3, 64, 64)
@@ -79,7 +79,7 @@ def test_the_pyramid_has_batch_norm_on_all_its_convolutions():
 
 
 @pytest.mark.parametrize(("settings", "share"), [({}, 1 / 64), ({"sampling_ratio": 2}, 16 / 64)])
-def test_roi_align_averages_over_all_map_pixels_of_a_cell_unless_told_otherwise(settings, share):
+def test_roi_align_averages_over_all_map_pixels_of_a_cell_by_default(settings, share):
     pool = detector(smallest_anchor=128, **settings).roi_heads.box_roi_pool
     # the box is read from the finest map: 7 x 7 cells of 8 x 8 pixels, one of which is bright.
     # Of 2 x 2 samples in its cell one falls on it; over 8 x 8 samples it counts once.

@@ -20,7 +20,7 @@ from eqco.detection.settings import (
     detection_from_dict,
     detection_profile,
     detection_to_dict,
-    rate_at,
+    learning_rate_at,
     with_epochs,
 )
 from eqco.encoders import Architecture, resnet
@@ -73,9 +73,9 @@ def stopping_at(step, monkeypatch):
     def rate(settings, steps_per_epoch, at):
         if at == step:
             os.kill(os.getpid(), signal.SIGTERM)
-        return rate_at(settings, steps_per_epoch, at)
+        return learning_rate_at(settings, steps_per_epoch, at)
 
-    monkeypatch.setattr("eqco.detection.fine_tuning.rate_at", rate)
+    monkeypatch.setattr("eqco.detection.fine_tuning.learning_rate_at", rate)
 
 
 @pytest.mark.end_to_end
@@ -117,12 +117,12 @@ def test_training_starts_from_the_given_weights_and_leaves_them_as_they_are(squa
 def test_the_rate_is_in_proportion_to_the_images_and_drops_at_seven_and_eleven():
     paper = DetectionSettings()
     epoch = 7393  # steps of 16 on COCO's 118,287 training images
-    rates = [rate_at(paper, epoch, e * epoch) for e in (1, 6, 7, 10, 11)]
+    rates = [learning_rate_at(paper, epoch, e * epoch) for e in (1, 6, 7, 10, 11)]
     assert rates == pytest.approx([0.02, 0.02, 0.002, 0.002, 0.0002])
-    assert rate_at(paper, epoch, 0) == pytest.approx(0.02 / 1000)
-    assert rate_at(paper, epoch, 500) == pytest.approx(0.02 * (0.001 + 0.999 / 2))
+    assert learning_rate_at(paper, epoch, 0) == pytest.approx(0.02 / 1000)
+    assert learning_rate_at(paper, epoch, 500) == pytest.approx(0.02 * (0.001 + 0.999 / 2))
     # the paper's 0.2 is the rate of 160 images in a step
-    assert rate_at(replace(paper, num_images=160), epoch, epoch) == pytest.approx(0.2)
+    assert learning_rate_at(replace(paper, num_images=160), epoch, epoch) == pytest.approx(0.2)
 
 
 def test_weight_decay_leaves_out_batch_norm_and_nothing_else():

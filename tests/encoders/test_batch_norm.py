@@ -40,7 +40,7 @@ def each_in_turn(norm, batch, groups):
     return torch.cat(parts), mean, variance
 
 
-def folded(norm, batch, groups):
+def batch_norm_over_groups(norm, batch, groups):
     """The same by another road: one batch norm over groups·C channels."""
     channels = batch.unflatten(0, (groups, -1)).transpose(0, 1).flatten(1, 2)
     scale, shift = norm.weight.repeat(groups), norm.bias.repeat(groups)
@@ -62,7 +62,7 @@ def test_training_is_plain_batch_norm_on_each_part(seed, groups, size, tail, mom
     for step in range(steps):
         out, mean, variance = each_in_turn(norm, batch + step, groups)
         assert_close(split(batch + step), out)
-        assert_close(folded(norm, batch + step, groups), out)
+        assert_close(batch_norm_over_groups(norm, batch + step, groups), out)
         norm.running_mean, norm.running_var = mean, variance
         norm.num_batches_tracked += 1
         for name, buffer in norm.named_buffers():

@@ -1,4 +1,4 @@
-"""Wrapped weights are found under any prefix; what does not fit is told by name."""
+"""Wrapped weights are found under any prefix; what does not fit is named."""
 
 import pytest
 import torch

@@ -62,3 +62,12 @@ def test_a_rising_decay_by_hand():
     assert scheduled_ema_decay(0.8, "cosine", step=2, total_steps=6) == pytest.approx(0.85)
     assert scheduled_ema_decay(0.8, "cosine", step=0, total_steps=6) == pytest.approx(0.8)
     assert scheduled_ema_decay(0.8, "cosine", step=6, total_steps=6) == 1
+
+
+def test_a_decay_that_rises_to_its_value_by_hand():
+    """After three of ten steps half of six tenths have passed: half of β."""
+    values = [scheduled_ema_decay(0.8, "rising", step=step, total_steps=10) for step in range(11)]
+    assert values[0] == 0
+    assert values[3] == pytest.approx(0.4)
+    assert values[6:] == [0.8] * 5
+    assert values == sorted(values)

@@ -41,7 +41,7 @@ def test_an_unknown_name_is_answered_with_the_nearest():
         timm_encoder("??")
 
 
-def test_without_timm_the_install_line_is_told(monkeypatch):
+def test_without_timm_the_install_line_is_shown(monkeypatch):
     monkeypatch.setitem(sys.modules, "timm", None)
     with pytest.raises(MissingExtraError, match=r'pip install "\.\[timm\]"'):
         timm_encoder("resnet10t")

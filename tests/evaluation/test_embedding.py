@@ -59,7 +59,7 @@ class Stopped(BaseException):
 
 @pytest.mark.parametrize("after", [0, 1, 3])
 @pytest.mark.parametrize("workers", [0, 1])
-def test_stopped_and_gone_on_is_byte_for_byte_never_stopped(photos, tmp_path, after, workers):
+def test_stopped_and_resumed_is_byte_for_byte_never_stopped(photos, tmp_path, after, workers):
     albums = open_album(str(photos))
     embed(how(), albums, tmp_path / "whole.npz")
     out, calls = tmp_path / "features.npz", []
@@ -112,6 +112,7 @@ def stopped_once(how_, albums, out):
         ({"normalise": True}, "normalise"),
         ({"size": 16}, "image_size"),
         ({"batch_size": 5}, "batch_size"),
+        ({"precision": "bfloat16"}, "precision"),
         ({"backbone": LightEncoder()}, "weights"),
     ],
 )
@@ -140,7 +141,7 @@ def test_unreadable_images_are_named_or_left_out_and_listed(photos, tmp_path):
     albums, out = open_album(str(photos)), tmp_path / "features.npz"
     with pytest.raises(UnreadableImageError, match=r"04\.png cannot be read"):
         embed(how(), albums, out)
-    done = embed(how(on_unreadable="skip"), albums, out)  # goes on from what was done
+    done = embed(how(on_unreadable="skip"), albums, out)  # resumes from what was done
     assert done.count == 22
     assert done.unreadable == [f"{bad}\tits content is not that of an image"]
     with np.load(out) as file:

@@ -27,3 +27,15 @@ def test_processes_that_decode_change_nothing(split):
     )
     assert torch.equal(alone.values, helped.values)
     assert alone.labels.tolist() == helped.labels.tolist() == [0, 0, 0, 1, 1]
+
+
+def test_bfloat16_features_are_those_of_float32_to_their_rounding(split):
+    """bfloat16 keeps 8 bits: a product of two rounded numbers is off by at most 2⁻⁷ or so."""
+    network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 8 * 8, 16))
+    exact, rounded = (
+        extract_features(network, split, size=8, precision=precision).values
+        for precision in ("float32", "bfloat16")
+    )
+    assert rounded.dtype == torch.float32
+    difference = (exact - rounded).norm() / exact.norm()
+    assert 0 < difference < 2**-6

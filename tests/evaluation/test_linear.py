@@ -148,13 +148,13 @@ def test_a_signal_inside_an_epoch_is_saved_and_the_resumed_training_ends_the_sam
     assert again.losses == whole.losses
 
 
-def test_a_checkpoint_of_another_training_is_replaced_only_when_asked(tmp_path):
+def test_a_checkpoint_of_another_training_is_replaced_only_on_request(tmp_path):
     place = tmp_path / "linear.pt"
 
-    def trained(epochs, **asked):
+    def trained(epochs, **changes):
         protocol = replace(QUICK, epochs=epochs)
         splits = coloured(60), coloured(30, "test", 1)
-        return train_linear(MeanColour(), *splits, protocol=protocol, size=16, **asked)
+        return train_linear(MeanColour(), *splits, protocol=protocol, size=16, **changes)
 
     trained(1, checkpoint=place)
     with pytest.raises(InputError, match=r"belongs to another linear training .* --overwrite"):
@@ -163,26 +163,26 @@ def test_a_checkpoint_of_another_training_is_replaced_only_when_asked(tmp_path):
     assert replaced.losses == trained(2).losses
     done = []
     again = trained(2, checkpoint=place, overwrite=True, advance=done.append)
-    assert done == [6]  # found done: its own checkpoint is gone on from
+    assert done == [6]  # found done: it resumes its own checkpoint
     assert torch.equal(again.scores, replaced.scores)
 
 
-def test_images_are_told_apart_by_any_name_any_label_and_their_number():
-    def told(names, labels):
+def test_images_are_distinguished_by_any_name_any_label_and_their_number():
+    def fingerprint_of(names, labels):
         return images_hash(Split("train", FileImages(names), torch.tensor(labels), ("a", "b")))
 
-    first = told(["1.png", "2.png", "3.png"], [0, 1, 0])
-    assert told(["1.png", "2.png", "3.png"], [0, 1, 0]) == first
+    first = fingerprint_of(["1.png", "2.png", "3.png"], [0, 1, 0])
+    assert fingerprint_of(["1.png", "2.png", "3.png"], [0, 1, 0]) == first
     others = [
-        told(["1.png", "x.png", "3.png"], [0, 1, 0]),
-        told(["1.png", "2.png", "3.png"], [0, 0, 0]),
-        told(["1.png", "2.png"], [0, 1]),
-        told(["1.png", "\udcff.png", "3.png"], [0, 1, 0]),  # a name that is no UTF-8
+        fingerprint_of(["1.png", "x.png", "3.png"], [0, 1, 0]),
+        fingerprint_of(["1.png", "2.png", "3.png"], [0, 0, 0]),
+        fingerprint_of(["1.png", "2.png"], [0, 1]),
+        fingerprint_of(["1.png", "\udcff.png", "3.png"], [0, 1, 0]),  # a name that is no UTF-8
     ]
     assert len({first, *others}) == 5
 
 
-def test_images_in_memory_are_told_apart_by_their_pixels():
+def test_images_in_memory_are_distinguished_by_their_pixels():
     train = coloured(60)
     other = replace(train, images=MemoryImages(train.images.pixels.flip(1)))
     assert images_hash(other) != images_hash(train)
@@ -210,7 +210,7 @@ def test_images_that_cannot_be_learned_from_are_refused(train, test, message):
         train_linear(MeanColour(), train, test, protocol=QUICK, size=16)
 
 
-def test_features_that_are_not_finite_are_told():
+def test_features_that_are_not_finite_are_reported():
     class Broken(MeanColour):
         def forward(self, images):
             return super().forward(images) * float("nan")

@@ -26,7 +26,7 @@ def clusters(seed, count, classes=4, dim=12, distance=1.0, dtype=torch.float64):
     return Features((distance * centres[labels] + noise) * scale, labels)
 
 
-def standardised(test, train):
+def standardise(test, train):
     scaler = StandardScaler().fit(train.values.numpy())
     return scaler.transform(test.values.numpy()), scaler.transform(train.values.numpy())
 
@@ -34,7 +34,7 @@ def standardised(test, train):
 @pytest.mark.parametrize("penalty", [1.0, 0.01, 1e-4])
 def test_the_minimum_is_that_of_scikit_learn(penalty):
     train = clusters(0, 500)
-    _, values = standardised(train, train)
+    _, values = standardise(train, train)
     theirs = LogisticRegression(C=1 / (len(values) * penalty), tol=1e-10, max_iter=10_000)
     theirs.fit(values, train.labels.numpy())
     ours = fit_logistic(
@@ -51,15 +51,15 @@ def test_the_minimum_is_that_of_scikit_learn(penalty):
 def test_predictions_are_those_of_scikit_learn(count, dim):
     """Also with more numbers than images, where the probe works in the space they span."""
     train, test = clusters(1, count, dim=dim), clusters(2, 300, dim=dim)
-    asked, values = standardised(test, train)
+    scaled_test, values = standardise(test, train)
     penalty = 0.01
     theirs = LogisticRegression(C=1 / (count * penalty), tol=1e-8, max_iter=10_000)
     theirs.fit(values, train.labels.numpy())
     ours = probe_accuracy(test, train, penalties=[penalty])
-    agreeing = ours.scores.argmax(dim=1).numpy() == theirs.predict(asked)
+    agreeing = ours.scores.argmax(dim=1).numpy() == theirs.predict(scaled_test)
     assert agreeing.mean() >= 0.995
     assert ours.accuracy == pytest.approx(
-        theirs.score(asked, test.labels.numpy()), abs=1 - agreeing.mean() + 1e-12
+        theirs.score(scaled_test, test.labels.numpy()), abs=1 - agreeing.mean() + 1e-12
     )
 
 

@@ -13,15 +13,15 @@ from eqco.experiments import training_runs
 from eqco.experiments.accuracy import protocol_name
 from eqco.experiments.catalog import EXPERIMENTS, find_experiment
 from eqco.experiments.coordinates import Coordinates
-from eqco.experiments.experiment import RunContext, missing_runs, plain, recorded, reproduce
-from eqco.experiments.fig2 import kept_moments
+from eqco.experiments.experiment import RunContext, missing_runs, profile_records, reproduce
+from eqco.experiments.fig2 import saved_moments
 from eqco.experiments.fig4 import cells as fig4_cells
 from eqco.experiments.grid import differences, quantity_table, under_infonce
 from eqco.experiments.tasks import moco, simo
 from eqco.recipes.profiles import DESK, PAPER, SCALES, SMOKE
 from eqco.runtime.errors import InputError
 from eqco.runtime.records import Record, recipe_hash
-from eqco.runtime.run_directory import RunDirectory, write_json
+from eqco.runtime.run_directory import RunDirectory
 
 GRIDS = [name for name in EXPERIMENTS if "embedded" in EXPERIMENTS[name].profiles]
 
@@ -32,9 +32,9 @@ def trainings(monkeypatch):
     begun = []
     train = training_runs.train
 
-    def noting(recipe, *arguments, **options):
+    def noting(data, recipe, **options):
         begun.append(recipe)
-        return train(recipe, *arguments, **options)
+        return train(data, recipe, **options)
 
     monkeypatch.setattr(training_runs, "train", noting)
     return begun
@@ -65,14 +65,14 @@ def test_a_training_that_two_experiments_need_is_done_once(tmp_path, trainings):
     tab3 = reproduce(only(find_experiment("tab3"), plain), "smoke", [0], tmp_path / "b", context)
     assert len(trainings) == 1
     assert fig4[0].metrics == tab3[0].metrics
-    # the time of the training is told by both, since each would have needed it alone
+    # the time of the training is counted by both, since each would have needed it alone
     (cost,) = (tmp_path / "runs").glob("*/cost.json")
     training = json.loads(cost.read_text())["seconds"]
     assert min(fig4[0].seconds, tab3[0].seconds) > 0.99 * training
 
 
 @pytest.mark.end_to_end
-def test_a_stopped_reproduction_goes_on_and_ends_where_it_would_have(tmp_path, trainings):
+def test_a_stopped_reproduction_resumes_and_ends_where_it_would_have(tmp_path, trainings):
     recipe = simo(SMOKE, count=4, alpha=32, epochs=400)
     experiment = only(find_experiment("fig4"), recipe)
     whole = reproduce(
@@ -97,7 +97,7 @@ def test_a_stopped_reproduction_goes_on_and_ends_where_it_would_have(tmp_path, t
 def test_no_two_runs_of_a_profile_are_the_same():
     for name in GRIDS:
         for profile, recipes in EXPERIMENTS[name].profiles.items():
-            assert len({recipe_hash(plain(task)) for task in recipes}) == len(recipes), (
+            assert len({recipe_hash(task.to_dict()) for task in recipes}) == len(recipes), (
                 name,
                 profile,
             )
@@ -112,8 +112,8 @@ def test_experiments_share_their_baselines():
         memory = moco("mocov2", scale, count=scale.memory, alpha=None)
         for name in ("fig1", "fig3", "tab1", "tab2", "tab4"):
             assert memory in EXPERIMENTS[name].profiles[profile], (name, profile)
-        (looked,) = EXPERIMENTS["fig2"].profiles[profile]
-        assert looked.training == memory
+        (task,) = EXPERIMENTS["fig2"].profiles[profile]
+        assert task.training == memory
 
 
 def test_a_training_has_one_name_in_all_experiments():
@@ -132,7 +132,7 @@ def test_a_training_that_two_experiments_show_has_one_record(tmp_path):
     shared = simo(SMOKE, count=None, alpha=None)
     record(shared, 0, 0.5).write(tmp_path)
     for experiment in (fig4, tab3):
-        (found,) = recorded(experiment, "smoke", tmp_path)
+        (found,) = profile_records(experiment, "smoke", tmp_path)
         assert found.recipe == shared.to_dict()
         assert len(missing_runs(experiment, "smoke", [0], tmp_path)) == (
             len(experiment.recipes("smoke")) - 1
@@ -200,15 +200,6 @@ def test_an_accuracy_by_other_settings_is_measured_anew():
     assert protocol_name(protocol) != protocol_name(replace(protocol, epochs=90))
 
 
-def test_knn_accuracy_of_another_number_of_neighbours_is_refused(tmp_path):
-    run = RunDirectory(tmp_path)
-    write_json(run.result, {"probe": {"knn20_test": 0.5}})
-    found = training_runs.TrainedRun(directory=run, training=None, source=None, earlier=(0, 0))
-    assert found.knn(20) == 0.5
-    with pytest.raises(InputError, match="holds knn20_test, and the experiment needs 200"):
-        found.knn(200)
-
-
 def test_figure_2_does_without_no_moment(tmp_path):
     """With a checkpoint gone, the others would be taken for other moments."""
     recipe = moco("mocov2", DESK, count=4096, alpha=None).recipe
@@ -218,10 +209,10 @@ def test_figure_2_does_without_no_moment(tmp_path):
     run.directory.checkpoints.mkdir()
     for step in (585, 1170, 1755, 2340):
         (run.directory.checkpoints / f"step-{step:08d}.pt").touch()
-    assert len(kept_moments(run)) == 4
+    assert len(saved_moments(run)) == 4
     (run.directory.checkpoints / "step-00001170.pt").unlink()
-    with pytest.raises(InputError, match="has 3 kept moments of a training that keeps 4"):
-        kept_moments(run)
+    with pytest.raises(InputError, match="has 3 saved moments of a training that saves 4"):
+        saved_moments(run)
 
 
 def test_records_of_abandoned_recipes_are_not_taken_for_further_seeds(tmp_path):
@@ -229,7 +220,7 @@ def test_records_of_abandoned_recipes_are_not_taken_for_further_seeds(tmp_path):
     now = fig4.profiles["smoke"][0]
     for task, seed in ((now, 0), (replace(now, data="elsewhere"), 1)):
         record(task, seed, 0.5).write(tmp_path)
-    assert [found.seed for found in recorded(fig4, "smoke", tmp_path)] == [0]
+    assert [found.seed for found in profile_records(fig4, "smoke", tmp_path)] == [0]
 
 
 def test_few_negatives_are_compared_with_all_of_the_same_loss_and_length():

@@ -15,7 +15,6 @@ from eqco.experiments.experiment import RunContext
 from eqco.experiments.grid import pretrain_and_evaluate
 from eqco.experiments.tasks import moco, simclr, simo
 from eqco.experiments.training_runs import IMAGES
-from eqco.recipes import recipe_to_dict
 from eqco.recipes.profiles import PAPER
 from eqco.training.loop import optimise
 
@@ -162,8 +161,8 @@ def test_from_a_folder_to_the_linear_protocol(folder, tmp_path, monkeypatch):
     )
     linear = replace(run.accuracy, epochs=1, batch_size=4, learning_rate=0.1)
     run = replace(run, recipe=recipe, neighbours=8, accuracy=linear)
-    site = RunContext(work=tmp_path, folders={"imagenet": folder})
-    outcome = pretrain_and_evaluate(run, 0, site)
+    context = RunContext(work=tmp_path, folders={"imagenet": folder})
+    outcome = pretrain_and_evaluate(run, 0, context)
     assert set(outcome.metrics) == {"linear", "knn", "information", "gradient_norm"}
     assert 0 <= outcome.metrics["linear"] <= 1
     assert outcome.curves["num_negatives"] == 2
@@ -171,11 +170,8 @@ def test_from_a_folder_to_the_linear_protocol(folder, tmp_path, monkeypatch):
 
 def test_table_9_starts_from_the_trainings_of_table_2():
     """200 epochs of ImageNet are not done twice: same recipe, same folder."""
-    shared = {
-        task.run_name(0): recipe_to_dict(task.recipe)
-        for task in EXPERIMENTS["tab2"].profiles["paper"]
-    }
-    asked = [r["pretraining"] for r in EXPERIMENTS["tab9"].profiles["paper"] if "pretraining" in r]
-    assert len(asked) == 2
-    for pretraining in asked:
-        assert shared[pretraining["run"]] == pretraining["recipe"]
+    shared = {task.run_name(0): task.recipe for task in EXPERIMENTS["tab2"].profiles["paper"]}
+    needed = [task.pretraining for task in EXPERIMENTS["tab9"].profiles["paper"]]
+    assert [pretraining is None for pretraining in needed] == [True, True, False, False]
+    for pretraining in needed[2:]:
+        assert shared[pretraining.run] == pretraining.recipe

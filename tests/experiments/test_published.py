@@ -9,7 +9,6 @@ import pytest
 
 from eqco.detection import METRICS
 from eqco.experiments.catalog import EXPERIMENTS
-from eqco.experiments.experiment import plain as plain_task
 from eqco.experiments.published import PUBLISHED
 from eqco.experiments.tasks import moco
 from eqco.recipes.profiles import PAPER as PAPER_SCALE
@@ -149,11 +148,11 @@ def test_every_number_of_the_prose_stands_in_its_sentence():
 
 
 @pytest.mark.parametrize("name", LABELS)
-def test_the_tables_kept_here_are_those_of_the_paper(name, tex):
+def test_the_tables_stored_here_are_those_of_the_paper(name, tex):
     assert rows(name) == rows_of_tex(tex, name)
 
 
-def test_the_sentences_kept_here_are_those_of_the_paper(tex):
+def test_the_sentences_stored_here_are_those_of_the_paper(tex):
     text = " ".join(tex.split())
     for entry in PROSE:
         assert text.count(entry["sentence"]) == 1, entry["key"]
@@ -168,7 +167,7 @@ def record_of(task, profile, metrics):
     return Record(
         experiment="",
         profile=profile,
-        recipe=plain_task(task),
+        recipe=task.to_dict(),
         seed=0,
         metrics=metrics,
         curves=defaultdict(lambda: defaultdict(lambda: "bound"), information_kind="bound"),
@@ -184,7 +183,7 @@ def records_of(experiment, profile):
     return [record_of(task, profile, metrics) for task in experiment.recipes(profile)]
 
 
-def shown(experiment, records):
+def published_in(experiment, records):
     """The published numbers in the tables of an experiment, each as often as it stands there."""
     tables = [experiment.compare(records), *experiment.conclude(records).values()]
     cells = [cell for table in tables for cell in table]
@@ -205,14 +204,16 @@ WHERE = {
 def test_every_published_number_stands_in_the_tables_of_its_experiment(name, profile):
     """Beside our row, or in a row that says it was not run here; also where nothing was run."""
     experiment = EXPERIMENTS[name]
-    found = shown(experiment, [] if profile == "none" else records_of(experiment, profile))
+    found = published_in(experiment, [] if profile == "none" else records_of(experiment, profile))
     for group in WHERE[name]:
         missing = Counter(PUBLISHED[group].numbers.values()) - found
         assert not missing, (group, missing)
 
 
 def test_the_differences_that_the_text_names_are_shown():
-    found = sum((shown(EXPERIMENTS[name], []) for name in ("tab2", "tab3", "tab8")), Counter())
+    found = sum(
+        (published_in(EXPERIMENTS[name], []) for name in ("tab2", "tab3", "tab8")), Counter()
+    )
     assert not Counter(PUBLISHED["prose"].numbers.values()) - found
 
 

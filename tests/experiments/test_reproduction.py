@@ -2,7 +2,7 @@
 
 import io
 import json
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 
 import pytest
 from rich.console import Console
@@ -23,20 +23,29 @@ from eqco.report.words import words
 from eqco.runtime.errors import InputError
 
 
+@dataclass(frozen=True)
+class Counted:
+    size: int
+    alpha: int = 1
+
+    def to_dict(self):
+        return asdict(self)
+
+
 def counting_experiment(done):
     """Three runs that note when they are done."""
 
-    def run(recipe, seed, site):
-        done.append((recipe["size"], seed))
-        site.advance(recipe["size"])
-        return RunResult(metrics={"size": float(recipe["size"])})
+    def run(task, seed, context):
+        done.append((task.size, seed))
+        context.advance(task.size)
+        return RunResult(metrics={"size": float(task.size)})
 
     return Experiment(
         name="counted",
         title="",
-        profiles={"smoke": [{"size": 1}, {"size": 2}, {"size": 3}]},
+        profiles={"smoke": [Counted(1), Counted(2), Counted(3)]},
         seeds={"smoke": (0,)},
-        size=lambda recipe: recipe["size"],
+        size=lambda task: task.size,
         run=run,
         compare=lambda records: [],
     )
@@ -57,7 +66,7 @@ def test_only_what_is_missing_is_run(tmp_path):
     records = reproduce(experiment, "smoke", [0], tmp_path)
     records[1].path(tmp_path).unlink()
     done.clear()
-    assert missing_runs(experiment, "smoke", [0, 1], tmp_path)[0] == ({"size": 2}, 0)
+    assert missing_runs(experiment, "smoke", [0, 1], tmp_path)[0] == (Counted(2), 0)
     reproduce(experiment, "smoke", [0, 1], tmp_path, RunContext(advance=steps.append))
     assert done == [(2, 0), (1, 1), (2, 1), (3, 1)]
     assert steps == [2, 1, 2, 3]
@@ -67,21 +76,21 @@ def test_a_run_that_was_stopped_leaves_the_finished_ones(tmp_path):
     done = []
     experiment = counting_experiment(done)
 
-    def stopping(recipe, seed, site):
-        if recipe["size"] == 3:
+    def stopping(task, seed, context):
+        if task.size == 3:
             raise KeyboardInterrupt
-        return experiment.run(recipe, seed, site)
+        return experiment.run(task, seed, context)
 
     with pytest.raises(KeyboardInterrupt):
         reproduce(replace(experiment, run=stopping), "smoke", [0], tmp_path)
-    assert missing_runs(experiment, "smoke", [0], tmp_path) == [({"size": 3}, 0)]
+    assert missing_runs(experiment, "smoke", [0], tmp_path) == [(Counted(3), 0)]
 
 
 def test_a_changed_recipe_is_run_again(tmp_path):
     done = []
     experiment = counting_experiment(done)
     reproduce(experiment, "smoke", [0], tmp_path)
-    changed = replace(experiment, profiles={"smoke": [{"size": 1, "alpha": 2}]})
+    changed = replace(experiment, profiles={"smoke": [Counted(1, alpha=2)]})
     reproduce(changed, "smoke", [0], tmp_path)
     assert done[-1] == (1, 0)
     assert len(done) == 4
@@ -104,8 +113,8 @@ def test_no_seeds_is_refused(tmp_path):
 def test_every_experiment_runs_its_smoke_profile_and_is_shown(name, tmp_path, trained_runs):
     experiment = find_experiment(name)
     done = []
-    site = RunContext(advance=done.append, work=trained_runs)
-    records = reproduce(experiment, "smoke", experiment.seeds["smoke"], tmp_path, site)
+    context = RunContext(advance=done.append, work=trained_runs)
+    records = reproduce(experiment, "smoke", experiment.seeds["smoke"], tmp_path, context)
     assert sum(done) == sum(map(experiment.size, experiment.recipes("smoke")))
     assert experiment.compare(records)
     assert experiment.name == name

@@ -1,5 +1,6 @@
 """The study agrees with theory: below the truth at α = K, above it later, the limit never."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,31 +17,31 @@ RESULTS = Path(__file__).parents[2] / "results"
 
 @pytest.fixture(scope="module")
 def outcome():
-    recipe = {**STUDY_BOUND.recipes("smoke")[0], "queries": 2000}
-    return recipe, STUDY_BOUND.run(recipe, 0, RunContext())
+    task = replace(STUDY_BOUND.recipes("smoke")[0], queries=2000)
+    return task, STUDY_BOUND.run(task, 0, RunContext())
 
 
 def test_at_alpha_equal_to_k_the_value_is_below_the_truth(outcome):
-    recipe, found = outcome
-    for num_negatives in recipe["negatives"]:
+    task, found = outcome
+    for num_negatives in task.negatives:
         row = found.curves["excess"][str(num_negatives)]
-        assert row[recipe["alphas"].index(num_negatives)] < 0
+        assert row[task.alphas.index(num_negatives)] < 0
 
 
 def test_below_alpha_equal_to_k_nothing_is_shown(outcome):
-    recipe, found = outcome
-    for num_negatives in recipe["negatives"]:
-        shown = zip(recipe["alphas"], found.curves["excess"][str(num_negatives)], strict=True)
+    task, found = outcome
+    for num_negatives in task.negatives:
+        shown = zip(task.alphas, found.curves["excess"][str(num_negatives)], strict=True)
         assert all((value is None) == (alpha < num_negatives) for alpha, value in shown)
 
 
 def test_the_excess_stays_within_the_largest_overshoot_and_grows_with_alpha(outcome):
-    recipe, found = outcome
-    for num_negatives in recipe["negatives"]:
+    task, found = outcome
+    for num_negatives in task.negatives:
         shown = [
             (alpha, value)
             for alpha, value in zip(
-                recipe["alphas"], found.curves["excess"][str(num_negatives)], strict=True
+                task.alphas, found.curves["excess"][str(num_negatives)], strict=True
             )
             if value is not None
         ]
@@ -50,31 +51,31 @@ def test_the_excess_stays_within_the_largest_overshoot_and_grows_with_alpha(outc
 
 
 def test_the_best_multiple_is_the_true_ratio_at_alpha_equal_to_k_and_reads_more_beyond(outcome):
-    recipe, found = outcome
-    for count in recipe["negatives"]:
-        start = recipe["alphas"].index(count)
+    task, found = outcome
+    for count in task.negatives:
+        start = task.alphas.index(count)
         plain, best, scale = (found.curves[n][str(count)] for n in ("excess", "best", "scale"))
         assert scale[start] == pytest.approx(1, abs=0.06)
         assert best[start] == pytest.approx(plain[start], abs=0.01)
         assert scale[start:] == sorted(scale[start:])
-        shown = list(zip(recipe["alphas"], plain, best, strict=True))[start + 2 :]
+        shown = list(zip(task.alphas, plain, best, strict=True))[start + 2 :]
         assert all(p < b < largest_overshoot(alpha, count) for alpha, p, b in shown)
 
 
 def test_more_negatives_reach_the_truth_later_and_the_limit_never(outcome):
-    recipe, found = outcome
-    reached = [found.metrics[f"alpha at the truth, true ratio, K={k}"] for k in recipe["negatives"]]
+    task, found = outcome
+    reached = [found.metrics[f"alpha at the truth, true ratio, K={k}"] for k in task.negatives]
     assert reached == sorted(reached)
     assert reached[0] > 2
     assert max(found.curves["limit"]) < 0
 
 
 def test_excess_agrees_with_the_theorys_own_average(outcome):
-    recipe, found = outcome
+    task, found = outcome
     correlation = gaussian_correlation(2.0, dim=20)
     generator = torch.Generator().manual_seed(1)
     value = exact_gaussian_bound(correlation, 20, num_negatives=4, alpha=512, generator=generator)
-    ours = 2.0 + found.curves["excess"]["4"][recipe["alphas"].index(512)]
+    ours = 2.0 + found.curves["excess"]["4"][task.alphas.index(512)]
     assert abs(ours - float(value)) < 0.08
 
 
@@ -87,11 +88,11 @@ def test_regression_removes_what_the_sample_mean_is_off_by():
 
 
 def test_the_table_shows_both_critics_beside_the_ceiling(outcome):
-    recipe, found = outcome
+    task, found = outcome
     record = Record(
         experiment="study-bound",
         profile="smoke",
-        recipe=recipe,
+        recipe=task.to_dict(),
         seed=0,
         metrics=found.metrics,
         curves=found.curves,

@@ -9,7 +9,6 @@ from eqco.experiments.experiment import RunContext, reproduce
 from eqco.experiments.published import PUBLISHED
 from eqco.experiments.tab9 import TAB9, gain, pretrain
 from eqco.methods import SiMoSettings
-from eqco.recipes import recipe_from_dict
 from eqco.report.catalog import EXHIBITS, PLOTS
 from eqco.runtime.errors import InputError
 from eqco.runtime.records import Record
@@ -31,19 +30,20 @@ def record(initial, seed, profile="desk", **metrics):
 
 @pytest.mark.end_to_end
 def test_a_smoke_run_trains_both_and_pretrains_once(tmp_path, trained_runs):
-    site = RunContext(work=trained_runs)
-    records = reproduce(TAB9, "smoke", (0,), tmp_path / "results", site)
+    context = RunContext(work=trained_runs)
+    records = reproduce(TAB9, "smoke", (0,), tmp_path / "results", context)
     assert [r.recipe["initial"] for r in records] == ["random init", "SiMo"]
     assert all(0 <= r.metrics["AP"] <= 1 for r in records)
     assert PLOTS["tab9"](records, tmp_path / "plot.png").stat().st_size > 1000
     place = trained_runs / "tab9-smoke-pretraining-0"
     written = RunDirectory(place).last.stat().st_mtime_ns
-    shared = TAB9.profiles["smoke"][1]["pretraining"]
-    assert pretrain(shared, site) == place  # found complete, not trained again
+    shared = TAB9.profiles["smoke"][1].pretraining
+    assert pretrain(shared, context) == place  # found complete, not trained again
     assert RunDirectory(place).last.stat().st_mtime_ns == written
-    other = {**shared, "recipe": {**shared["recipe"], "ema_decay": 0.5}}
+    method = replace(shared.recipe.method, ema_decay=0.5)
+    other = replace(shared, recipe=replace(shared.recipe, method=method))
     with pytest.raises(InputError, match="another recipe than tab9's"):
-        pretrain(other, site)
+        pretrain(other, context)
 
 
 def test_rows_are_percent_with_the_gain_seed_by_seed():
@@ -78,14 +78,14 @@ def test_the_papers_numbers_stand_beside_ours_in_the_published_setting_alone():
 
 def test_the_desk_compares_the_same_fine_tuning_from_two_weights():
     random, simo = TAB9.profiles["desk"]
-    assert random["detection"] == simo["detection"]
-    training = recipe_from_dict(simo["pretraining"]["recipe"])
+    assert random.detection == simo.detection
+    training = simo.pretraining.recipe
     assert isinstance(training.method, SiMoSettings)
     assert training.training.seed == 0
-    assert training.encoder.backbone == random["backbone"]
+    assert training.encoder.backbone == random.backbone
     assert replace(training.encoder, stem="imagenet") == training.encoder
 
 
-def test_a_data_set_that_was_not_given_is_asked_for(tmp_path):
+def test_a_data_set_that_was_not_given_is_named_with_its_option(tmp_path):
     with pytest.raises(InputError, match="--bccd FOLDER"):
         reproduce(TAB9, "desk", (0,), tmp_path, RunContext(work=tmp_path))

@@ -22,7 +22,7 @@ from eqco.runtime.run_directory import RunDirectory
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_file_that_vanishes_is_named_and_put_back_the_run_goes_on(workers, warm, files, tmp_path):
+def test_a_file_that_vanishes_is_named_and_put_back_the_run_resumes(workers, warm, files, tmp_path):
     options = [*SMALL, "--training.epochs", 5, "--data.workers", workers]
     whole, run = (RunDirectory(tmp_path / name) for name in ("whole", "run"))
     assert warm.run("train", files, *options, "--out", whole.path).code == 0
@@ -39,7 +39,7 @@ def test_a_file_that_vanishes_is_named_and_put_back_the_run_goes_on(workers, war
     assert_same_end(run, whole)
 
 
-def test_a_worker_that_is_killed_is_told_and_the_run_goes_on(warm, files, tmp_path):
+def test_a_killed_worker_is_reported_and_the_run_resumes(warm, files, tmp_path):
     run = RunDirectory(tmp_path / "run")
     options = [*SMALL, "--training.epochs", 400, "--data.workers", 2, "--out", run.path]
     command = warm.start("train", files, *options)
@@ -47,7 +47,7 @@ def test_a_worker_that_is_killed_is_told_and_the_run_goes_on(warm, files, tmp_pa
     os.kill(children_of(command.pid)[0], signal.SIGKILL)
     command.wait()
     command.refused("a process that reads images has ended", "fewer --data.workers", "--resume")
-    before, logged = saved_step(run), logged_step(run)  # it may have gone on after it saved
+    before, logged = saved_step(run), logged_step(run)  # it may have continued after it saved
     resumed = warm.start("train", "--resume", run.path)
     resumed.until(lambda: logged_step(run) > logged)
     os.kill(resumed.pid, signal.SIGTERM)
@@ -91,8 +91,8 @@ def test_a_worker_that_raises_names_the_item_and_the_checkpoint_stays(
 
     with pytest.raises(InputError, match=r"item 7 of Moody cannot be read: .*(broken|too dark)"):
         train(
-            recipe_with(trained, workers=workers),
             source_from_dataset(pictures, memory_gib=0),
+            recipe_with(trained, workers=workers),
             out=run.path,
             show=turn,
         )
@@ -183,7 +183,7 @@ def test_a_picture_too_narrow_to_be_enlarged_is_named(tmp_path):
         next(iter(EvaluationLoader(source["train"], size=224)))
 
 
-def test_too_little_memory_is_told_without_traceback(warm, pictures, tmp_path):
+def test_too_little_memory_is_reported_without_traceback(warm, pictures, tmp_path):
     """A head of a hundred billion outputs."""
     options = [*SMALL, "--encoder.embedding-dim", 10**11, "--out", tmp_path / "run"]
     warm.run("train", pictures, *options).refused("there is not enough memory", "Lower the batch")

@@ -1,4 +1,4 @@
-"""Checkpoints that cannot be used and folders that cannot be written: told, and nothing lost."""
+"""Checkpoints that cannot be used and folders that cannot be written: reported, nothing lost."""
 
 import json
 import os
@@ -35,7 +35,7 @@ def harm(path, how):
 
 
 @pytest.mark.parametrize("how", ["truncated", "one bit flipped", "empty"])
-def test_a_damaged_checkpoint_is_told_and_the_one_before_goes_on(how, run, trained, warm):
+def test_a_damaged_checkpoint_is_reported_and_the_one_before_resumes(how, run, trained, warm):
     harm(run.last, how)
     warm.run("train", "--resume", run.path).refused(
         str(run.last), "is damaged", f"The last good one is {run.previous}: resume from that."
@@ -213,7 +213,7 @@ def test_a_disk_that_fills_up_keeps_what_was_saved(small_disk, warm, pictures, t
     assert_same_end(moved, RunDirectory(trained))
 
 
-def test_a_read_only_run_directory_is_told_before_training(run, trained, pictures):
+def test_a_read_only_run_directory_is_reported_before_training(run, trained, pictures):
     """Permissions do not hold for root unless that power is given away."""
     command = [sys.executable, "-m", "eqco", "train"]
     if os.geteuid() == 0:
@@ -240,7 +240,7 @@ def test_a_read_only_run_directory_is_told_before_training(run, trained, picture
     assert run.last.read_bytes() == before
 
 
-def test_a_run_of_before_a_setting_goes_on_and_one_without_its_data_says_so(run, warm):
+def test_a_run_of_before_a_setting_resumes_and_one_without_its_data_says_so(run, warm):
     met = json.loads(run.environment.read_text())
     old = {key: value for key, value in met.items() if key != "unlabelled"}
     assert run.environment.write_text(json.dumps(old))

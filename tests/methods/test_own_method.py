@@ -47,7 +47,7 @@ def states(*places):
 
 
 def test_it_trains_all_its_parts_and_has_no_information_to_show(tmp_path):
-    outcome = train(RECIPE, Pictures(), out=tmp_path / "run", encoder=backbone())
+    outcome = train(Pictures(), RECIPE, out=tmp_path / "run", encoder=backbone())
     assert outcome.step == 24
     lines = RunDirectory(tmp_path / "run").read_metrics()
     losses = [line["loss"] for line in lines if "loss" in line]
@@ -87,7 +87,7 @@ def test_its_two_encoders_may_see_different_bands(tmp_path):
     recipe = replace(RECIPE, method=OneBandSettings(), encoder=light)
     before = build_components(recipe, source_from_dataset(Pictures())).method
     assert [in_channels_of(each) for each in (before.encoder, before.other)] == [3, 1]
-    train(recipe, Pictures(), out=tmp_path / "run")
+    train(Pictures(), recipe, out=tmp_path / "run")
     (state,) = states(tmp_path / "run")
     for name, parameter in before.named_parameters():
         assert not torch.equal(state["method"][name], parameter), f"{name} did not move"
@@ -98,8 +98,8 @@ def test_stopped_and_resumed_equals_never_stopped(tmp_path):
         if report.step == 7:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    train(RECIPE, Pictures(), out=tmp_path / "whole", encoder=backbone())
-    train(RECIPE, Pictures(), out=tmp_path / "cut", encoder=backbone(), show=stop)
+    train(Pictures(), RECIPE, out=tmp_path / "whole", encoder=backbone())
+    train(Pictures(), RECIPE, out=tmp_path / "cut", encoder=backbone(), show=stop)
     assert states(tmp_path / "cut")[0]["step"] == 7
     resume(tmp_path / "cut", Pictures(), encoder=backbone())
     whole, cut = states(tmp_path / "whole", tmp_path / "cut")
@@ -111,7 +111,7 @@ def test_stopped_and_resumed_equals_never_stopped(tmp_path):
 def test_its_encoder_is_exported_alone(tmp_path):
     recipe = replace(RECIPE, encoder=replace(RECIPE.encoder, backbone="resnet18", stem="small"))
     recipe = replace(recipe, training=replace(recipe.training, epochs=1, num_queries=48))
-    train(recipe, Pictures(), out=tmp_path / "run")
+    train(Pictures(), recipe, out=tmp_path / "run")
     file = tmp_path / "weights.safetensors"
     export_weights(open_weights(tmp_path / "run"), "safetensors", file)
     exported, encoder = open_weights(file), load(tmp_path / "run")
@@ -123,7 +123,7 @@ def test_recipes_files_and_options_know_it(tmp_path, monkeypatch):
     monkeypatch.setitem(RECIPES, "toy", RECIPE)
     options = parse(["--recipe", "toy", "--method.small-weight", "0.75"])
     assert options.method == ToySettings(small_weight=0.75)
-    train(RECIPE, Pictures(), out=tmp_path / "run", encoder=backbone())
+    train(Pictures(), RECIPE, out=tmp_path / "run", encoder=backbone())
     assert read_recipe(RunDirectory(tmp_path / "run").recipe) == RECIPE
 
 
@@ -135,7 +135,7 @@ def test_the_method_of_the_guide_trains(tmp_path, monkeypatch):
     settings = names["OneWaySettings"]
     monkeypatch.setitem(METHODS, settings.name, settings)
     recipe = replace(RECIPE, method=settings())
-    train(recipe, Pictures(), out=tmp_path / "run", encoder=backbone())
+    train(Pictures(), recipe, out=tmp_path / "run", encoder=backbone())
     lines = RunDirectory(tmp_path / "run").read_metrics()
     assert {line["num_negatives"] for line in lines if "num_negatives" in line} == {15}
     assert read_recipe(RunDirectory(tmp_path / "run").recipe) == recipe

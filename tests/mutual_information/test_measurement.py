@@ -162,7 +162,7 @@ def test_progress_counts_every_step_and_repeat():
         ({"learning_rate": 1e30}, r"training diverged at pairs=4: .* Lower learning_rate=1e\+30"),
     ],
 )
-def test_bad_input_is_told_what_would_work(change, message):
+def test_bad_input_is_answered_with_what_would_work(change, message):
     given = {"informations": [1.0], "num_pairs": 4, "estimators": [InfoNCE()], **QUICK, **change}
     with pytest.raises(InputError, match=message):
         measure(**given)

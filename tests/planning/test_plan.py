@@ -12,7 +12,7 @@ from eqco.recipes import RECIPES
 from eqco.runtime.errors import InputError
 
 
-def warned(words, *arguments, **settings):
+def warnings_of(words, *arguments, **settings):
     return any(words in warning for warning in plan(*arguments, **settings).warnings)
 
 
@@ -69,49 +69,51 @@ def test_alpha_equal_to_k_is_plain_and_a_bound():
 
 def test_alpha_far_above_k_is_an_estimate_with_its_overshoot():
     settings = {"num_negatives": 16, "alpha": 65536}
-    assert warned("log((1+alpha)/(1+K)) = 8.26 nats", "simo", **settings)
-    assert warned("alpha is 4,096.0 times K", "simo", **settings)
-    assert not warned("nats", "simo", num_negatives=250, alpha=256)
+    assert warnings_of("log((1+alpha)/(1+K)) = 8.26 nats", "simo", **settings)
+    assert warnings_of("alpha is 4,096.0 times K", "simo", **settings)
+    assert not warnings_of("nats", "simo", num_negatives=250, alpha=256)
 
 
 def test_16_negatives_are_too_few_for_a_queue_but_not_for_simo():
-    assert warned("accuracy fall at K ≤ 16", "mocov2", num_negatives=16, alpha=65536)
-    assert not warned("accuracy fall", "mocov2", num_negatives=17, alpha=65536)
-    assert not warned("accuracy fall", "simo", num_negatives=16)
+    assert warnings_of("accuracy fall at K ≤ 16", "mocov2", num_negatives=16, alpha=65536)
+    assert not warnings_of("accuracy fall", "mocov2", num_negatives=17, alpha=65536)
+    assert not warnings_of("accuracy fall", "simo", num_negatives=16)
 
 
 def test_from_256_negatives_on_imitating_more_gains_little():
-    assert warned("little to gain", "mocov2", num_negatives=256, alpha=65536)
-    assert not warned("little to gain", "mocov2", num_negatives=255, alpha=65536)
-    assert not warned("little to gain", "mocov2")
+    assert warnings_of("little to gain", "mocov2", num_negatives=256, alpha=65536)
+    assert not warnings_of("little to gain", "mocov2", num_negatives=255, alpha=65536)
+    assert not warnings_of("little to gain", "mocov2")
     # the paper's MoCo v1 gains 6 points at K = 256
-    assert not warned("little to gain", "mocov1", num_negatives=256, alpha=65536)
+    assert not warnings_of("little to gain", "mocov1", num_negatives=256, alpha=65536)
 
 
-def test_plain_moco_with_fewer_negatives_is_told_of_alpha():
-    assert warned("give --alpha 65536", "mocov2", num_negatives=1024)
-    assert not warned("give --alpha", "mocov2", num_negatives=1024, alpha=1024)
+def test_plain_moco_with_fewer_negatives_is_pointed_to_alpha():
+    assert warnings_of("give --alpha 65536", "mocov2", num_negatives=1024)
+    assert not warnings_of("give --alpha", "mocov2", num_negatives=1024, alpha=1024)
 
 
 def test_few_images_for_batch_norm():
-    assert warned("few for batch norm", "simo", num_queries=15, num_negatives=8)
-    assert not warned("few for batch norm", "simo", num_queries=16, num_negatives=8)
+    assert warnings_of("few for batch norm", "simo", num_queries=15, num_negatives=8)
+    assert not warnings_of("few for batch norm", "simo", num_queries=16, num_negatives=8)
 
 
-def test_a_small_batch_is_told_of_alpha_and_a_short_queue():
+def test_a_small_batch_is_pointed_to_alpha_and_a_short_queue():
     """In a command that exists, and that gives as many negatives as a batch of 256 has."""
     said = plan("simo", num_queries=16, num_negatives=15).warnings[-1]
     options = parse(["photos", "--training.num-queries", "16", *said.split("… ")[1][:-1].split()])
     assert options.method.num_negatives(16) == 255
     assert options.objective.alpha == 4096
-    assert not warned("small batch", "simo", num_queries=256)
-    assert not warned("small batch", "simclr", num_queries=16)
+    assert not warnings_of("small batch", "simo", num_queries=256)
+    assert not warnings_of("small batch", "simclr", num_queries=16)
 
 
 def test_a_queue_as_long_as_the_data_set_holds_the_querys_own_image():
-    assert warned("for 50% of the queries", "mocov2", num_negatives=50_000, dataset_size=50_000)
-    assert not warned("own image", "mocov2", num_negatives=4096, dataset_size=50_000)
-    assert not warned("own image", "simclr", num_queries=1000, dataset_size=1000)
+    assert warnings_of(
+        "for 50% of the queries", "mocov2", num_negatives=50_000, dataset_size=50_000
+    )
+    assert not warnings_of("own image", "mocov2", num_negatives=4096, dataset_size=50_000)
+    assert not warnings_of("own image", "simclr", num_queries=1000, dataset_size=1000)
 
 
 @pytest.mark.parametrize("length", [60, 150, 300, 390, 450])

@@ -45,7 +45,7 @@ def run(command, *, cwd, **environment):
     )
 
 
-def held(run_directory):
+def state_of(run_directory):
     """Weights, statistics, memory and optimiser of the last checkpoint."""
     state = torch.load(run_directory / "checkpoints" / "last.pt", weights_only=True)
     return {name: state[name] for name in ("step", "method", "optimiser")}
@@ -94,12 +94,12 @@ def test_a_killed_worker_is_started_again_and_nothing_differs(whole, tmp_path):
     [(code, said, errors)] = ended([job])
     assert code == 0, errors
     assert "started again after a process was lost" in said
-    assert held(mine)["step"] == STEPS
-    assert_close(held(mine), held(whole), rtol=0, atol=0)
+    assert state_of(mine)["step"] == STEPS
+    assert_close(state_of(mine), state_of(whole), rtol=0, atol=0)
     assert (mine / "metrics.jsonl").read_text() == (whole / "metrics.jsonl").read_text()
 
 
-def test_a_job_stopped_on_two_processes_goes_on_on_one(whole, tmp_path):
+def test_a_job_stopped_on_two_processes_resumes_on_one(whole, tmp_path):
     job = run([*EQCO, *SETTINGS, "--processes", "2"], cwd=tmp_path)
     mine = tmp_path / "runs" / "simo"
     wait_for_checkpoint(mine, job)
@@ -107,12 +107,12 @@ def test_a_job_stopped_on_two_processes_goes_on_on_one(whole, tmp_path):
     [(code, said, _)] = ended([job])
     assert code == 143
     assert "stopped by SIGTERM" in said
-    assert SAVED <= held(mine)["step"] < STEPS
+    assert SAVED <= state_of(mine)["step"] < STEPS
     [(code, said, errors)] = ended([run([*EQCO, "train", "--resume", mine], cwd=tmp_path)])
     assert code == 0, errors
     assert "begun on 2 processes, resumed on 1: the same to rounding" in said
-    assert held(mine)["step"] == STEPS
-    assert_close(held(mine)["method"], held(whole)["method"], rtol=1e-2, atol=1e-3)
+    assert state_of(mine)["step"] == STEPS
+    assert_close(state_of(mine)["method"], state_of(whole)["method"], rtol=1e-2, atol=1e-3)
 
 
 def test_two_machines_are_two_processes(whole, tmp_path):
@@ -122,7 +122,7 @@ def test_two_machines_are_two_processes(whole, tmp_path):
     command = ["-m", "torch.distributed.run", *meeting, *EQCO, *SETTINGS]
     for code, _, errors in ended([run(command, cwd=tmp_path) for _ in range(2)]):
         assert code == 0, errors
-    assert_close(held(tmp_path / "runs" / "simo"), held(whole), rtol=0, atol=0)
+    assert_close(state_of(tmp_path / "runs" / "simo"), state_of(whole), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize(("count", "fate"), [(2, signal.SIGSTOP), (2, signal.SIGKILL)])
@@ -130,7 +130,7 @@ def test_a_rank_that_hangs_or_is_gone_is_named(count, fate, tmp_path):
     command = [*EQCO, *SETTINGS, "--training.epochs", "500", "--timeout", "20"]
     workers = start([*command, "--out", tmp_path / "run"], count)
     wait_for_checkpoint(tmp_path / "run", workers[0])
-    saved = held(tmp_path / "run")["step"]
+    saved = state_of(tmp_path / "run")["step"]
     lost = count - 1
     workers[lost].send_signal(fate)
     try:
@@ -143,10 +143,10 @@ def test_a_rank_that_hangs_or_is_gone_is_named(count, fate, tmp_path):
         assert workers[rank].returncode == 2, errors
         assert f"eqco (rank {rank}): rank {rank} of {count} waited for rank {lost}" in errors
         assert "Traceback" not in errors
-    assert held(tmp_path / "run")["step"] >= saved
+    assert state_of(tmp_path / "run")["step"] >= saved
 
 
-def test_a_rank_that_never_comes_is_told(tmp_path):
+def test_a_rank_that_never_comes_is_reported(tmp_path):
     lonely = start([*EQCO, *SETTINGS, "--timeout", "2", "--out", tmp_path / "run"], 2)
     lonely[1].kill()
     lonely[1].communicate()

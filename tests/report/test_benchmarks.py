@@ -121,10 +121,10 @@ def test_rounds_take_turns_and_the_fastest_way_counts(monkeypatch):
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
     import measure
 
-    asked = list(measure.interleaved("abcdef", 3))
+    order = list(measure.interleave("abcdef", 3))
     for turn in range(3):
-        assert sorted(question for at, question in asked if at == turn) == list("abcdef")
-    assert [asked[6 * turn][1] for turn in range(3)] == ["a", "c", "e"]
+        assert sorted(question for at, question in order if at == turn) == list("abcdef")
+    assert [order[6 * turn][1] for turn in range(3)] == ["a", "c", "e"]
     # by its median, not by its best round; a way that failed once does not count
     steady, lucky, failed = [2.0, 2.1, 2.2], [1.0, 3.0, 3.0], [0.5, 0.5]
     assert measure.fastest_way([lucky, steady, failed], rounds=3) == steady

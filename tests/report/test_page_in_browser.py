@@ -12,7 +12,7 @@ import torch
 
 from eqco.cli.main import main
 from eqco.experiments.catalog import EXPERIMENTS
-from eqco.experiments.experiment import recorded
+from eqco.experiments.experiment import profile_records
 from eqco.report.catalog import EXHIBITS
 from eqco.report.page import write_page
 from eqco.runtime.records import Record, read_records
@@ -175,7 +175,7 @@ def test_the_live_chart_is_the_theory_with_and_without_the_rule(visit, report):
 )
 def test_charts_have_the_recorded_points(visit, report, name, profile):
     page = visit(report)
-    charts = EXHIBITS[name].charts(recorded(EXPERIMENTS[name], profile, RESULTS))
+    charts = EXHIBITS[name].charts(profile_records(EXPERIMENTS[name], profile, RESULTS))
     found = drawn(page, f'[data-charts="{name}/{profile}"]')
     assert len(found) == len(charts)
     for chart, here in zip(charts, found, strict=True):

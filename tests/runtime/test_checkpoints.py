@@ -44,7 +44,7 @@ class Killed(BaseException):
 
 @pytest.mark.parametrize("moment", range(3))
 def test_a_kill_while_saving_loses_no_checkpoint_that_is_to_be_kept(tmp_path, monkeypatch, moment):
-    """A run goes on after the step of last.pt: by then that step's kept file must stand."""
+    """A run resumes after the step of last.pt: by then the file saved for good must stand."""
     run, replace, replaced = RunDirectory(tmp_path), os.replace, []
     run.save({**STATE, "step": 1}, keep=False)
 
@@ -58,8 +58,8 @@ def test_a_kill_while_saving_loses_no_checkpoint_that_is_to_be_kept(tmp_path, mo
     with pytest.raises(Killed):
         run.save({**STATE, "step": 2}, keep=True)
     kept = run.checkpoints / "step-00000002.pt"
-    goes_on_after = read_checkpoint(run.last)["step"]
-    assert goes_on_after == 1 or read_checkpoint(kept)["step"] == 2
+    resumes_after = read_checkpoint(run.last)["step"]
+    assert resumes_after == 1 or read_checkpoint(kept)["step"] == 2
     monkeypatch.undo()
     checkpoints.clear_partial(run.checkpoints)  # as who takes the folder next does
     run.save({**STATE, "step": 2}, keep=True)
@@ -91,7 +91,7 @@ def test_a_missing_checkpoint_is_an_error_and_not_a_fresh_start(tmp_path):
         RunDirectory(tmp_path).load({})
 
 
-def test_a_folder_that_is_no_run_is_told_so_with_the_runs_in_it(tmp_path):
+def test_a_folder_that_is_no_run_is_refused_with_the_runs_in_it(tmp_path):
     with pytest.raises(CheckpointError, match=r"is not a run directory; give one that eqco train"):
         RunDirectory(tmp_path).load({})
     RunDirectory(tmp_path / "simo").save(STATE, keep=False)

@@ -1,4 +1,4 @@
-"""Alarms: told after 100 steps in a row, once, again after they cleared; NaN stops."""
+"""Alarms: raised after 100 steps in a row, once, again after they cleared; NaN stops."""
 
 import math
 
@@ -32,8 +32,8 @@ def look(information, ceiling=5.0):
     )
 
 
-def told(values, *, every=1, warmup=0, alarms=None):
-    """(step, message) for f̂ = values(step), looked at every so many steps of 0 … 1000."""
+def alarms_raised(values, *, every=1, warmup=0, alarms=None):
+    """(step, message) for f̂ = values(step), diagnosed every so many steps of 0 … 1000."""
     alarms = alarms or Alarms()
     found = []
     for step in range(1001):
@@ -42,8 +42,8 @@ def told(values, *, every=1, warmup=0, alarms=None):
     return found
 
 
-def test_collapse_is_told_once_at_the_hundredth_step_in_a_row():
-    ((step, message),) = told(lambda step: 0.01)
+def test_collapse_is_reported_once_at_the_hundredth_step_in_a_row():
+    ((step, message),) = alarms_raised(lambda step: 0.01)
     assert step == 99
     assert message.startswith("collapse at step 99: since step 0 ")
     for words in ("information 0.010 nats", "accuracy 1.0%", "chance is 0.4%", "1.5 dimensions"):
@@ -51,33 +51,33 @@ def test_collapse_is_told_once_at_the_hundredth_step_in_a_row():
 
 
 def test_steps_between_two_looks_count():
-    ((step, _),) = told(lambda step: 0.01, every=30)
+    ((step, _),) = alarms_raised(lambda step: 0.01, every=30)
     assert step == 120
-    ((step, _),) = told(lambda step: 0.01, every=250)
+    ((step, _),) = alarms_raised(lambda step: 0.01, every=250)
     assert step == 250
 
 
 def test_ninety_nine_steps_are_not_enough():
-    assert told(lambda step: 0.01 if step % 100 else 1.0) == []
+    assert alarms_raised(lambda step: 0.01 if step % 100 else 1.0) == []
 
 
 def test_collapse_counts_after_the_warm_up_only():
-    ((step, _),) = told(lambda step: 0.01, warmup=400)
+    ((step, _),) = alarms_raised(lambda step: 0.01, warmup=400)
     assert step == 499
 
 
-def test_a_cleared_alarm_is_told_again():
-    steps = [step for step, _ in told(lambda step: 1.0 if step == 500 else -0.01)]
+def test_a_cleared_alarm_is_reported_again():
+    steps = [step for step, _ in alarms_raised(lambda step: 1.0 if step == 500 else -0.01)]
     assert steps == [99, 600]
 
 
 def test_saturation_says_what_to_raise():
-    ((step, message),) = told(lambda step: 4.951)
+    ((step, message),) = alarms_raised(lambda step: 4.951)
     assert step == 99
     assert message.startswith("saturation at step 99: since step 0 ")
     assert "log(1+alpha) = 5.000" in message
     assert "Raise alpha or the number of negatives K=255" in message
-    assert told(lambda step: 4.949) == []
+    assert alarms_raised(lambda step: 4.949) == []
 
 
 def test_the_decoupled_loss_never_saturates():
@@ -86,7 +86,7 @@ def test_the_decoupled_loss_never_saturates():
 
 
 def test_a_healthy_training_hears_nothing():
-    assert told(lambda step: 4 * step / 1000 + 0.06) == []
+    assert alarms_raised(lambda step: 4 * step / 1000 + 0.06) == []
 
 
 def test_a_loss_that_is_no_number_neither_counts_nor_clears():
@@ -99,7 +99,7 @@ def test_a_loss_that_is_no_number_neither_counts_nor_clears():
 
 def test_saved_and_loaded_equals_never_saved(tmp_path):
     values = [0.01 if 40 < step < 700 else 1.0 for step in range(1001)]
-    expected = [step for step, _ in told(values.__getitem__)]
+    expected = [step for step, _ in alarms_raised(values.__getitem__)]
     alarms, steps = Alarms(), []
     for step in range(1001):
         if step in (90, 139, 141, 800):

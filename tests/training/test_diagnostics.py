@@ -209,7 +209,7 @@ def test_orthogonal_queries_fill_their_dimensions():
     assert seen.alignment == 0
 
 
-def test_few_queries_of_a_long_batch_are_looked_at_but_all_their_keys():
+def test_few_queries_of_a_long_batch_are_diagnosed_but_all_their_keys():
     contrast = contrast_of("excluded", 1, n=40)
     rows = torch.arange(10) * 4
     part = Contrast(

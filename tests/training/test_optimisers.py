@@ -178,8 +178,8 @@ def test_lars_refuses_a_trust_coefficient_of_0():
 
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
-def test_a_state_of_another_layout_and_another_way_of_computing_goes_on(layout):
-    """Saved by torch's plain SGD in its default layout; gone on with fused, in any."""
+def test_a_state_of_another_layout_and_another_way_of_computing_is_continued(layout):
+    """Saved by torch's plain SGD in its default layout; continued with fused, in any."""
     torch.manual_seed(0)
     plain = torch.nn.Parameter(torch.randn(4, 3, 2, 2))
     theirs = torch.optim.SGD([plain], lr=0.1, momentum=0.9, foreach=True)

@@ -120,11 +120,11 @@ def stop_after(steps, monkeypatch):
 @pytest.mark.parametrize("name", RUNS)
 def test_stopped_and_resumed_equals_never_stopped(name, tmp_path, monkeypatch):
     recipe = RUNS[name]
-    whole = train(recipe, source(), out=tmp_path / "whole", encoder=backbone())
+    whole = train(source(), recipe, out=tmp_path / "whole", encoder=backbone())
     assert whole.step == 20
     outcome = train(
-        recipe,
         source(),
+        recipe,
         out=tmp_path / "cut",
         encoder=backbone(),
         show=stop_after(7, monkeypatch),
@@ -163,7 +163,7 @@ def assert_same(first, second):
 def test_checkpoints_are_kept_at_their_own_epochs_whenever_others_are_saved(tmp_path):
     recipe = tiny("simo")
     kept = replace(recipe.training, epochs=4, save_every=2, keep_every=3)
-    train(replace(recipe, training=kept), source(), out=tmp_path, encoder=backbone())
+    train(source(), replace(recipe, training=kept), out=tmp_path, encoder=backbone())
     run = RunDirectory(tmp_path)
     kept = sorted(run.checkpoints.glob("step-*.pt"))
     assert [path.name for path in kept] == ["step-00000015.pt"]  # 3 epochs of 5 steps
@@ -172,7 +172,7 @@ def test_checkpoints_are_kept_at_their_own_epochs_whenever_others_are_saved(tmp_
 
 
 def test_the_trained_encoder_can_be_loaded(tmp_path):
-    train(tiny("simo"), source(), out=tmp_path / "run", encoder=backbone())
+    train(source(), tiny("simo"), out=tmp_path / "run", encoder=backbone())
     encoder = load(tmp_path / "run", backbone=backbone())
     state = read_checkpoint(RunDirectory(tmp_path / "run").last)["method"]
     assert not encoder.training
@@ -181,7 +181,7 @@ def test_the_trained_encoder_can_be_loaded(tmp_path):
 
 
 def test_a_run_directory_holds_what_is_needed(tmp_path):
-    train(tiny("simo"), source(), out=tmp_path, encoder=backbone())
+    train(source(), tiny("simo"), out=tmp_path, encoder=backbone())
     names = {path.name for path in tmp_path.iterdir()}
     assert names >= {"recipe.json", "environment.json", "metrics.jsonl", "result.json"}
     assert list((tmp_path / "tensorboard").iterdir())
@@ -192,13 +192,13 @@ def test_a_run_directory_holds_what_is_needed(tmp_path):
 
 
 def test_a_second_start_in_the_same_place_is_refused(tmp_path):
-    train(tiny("simo"), source(), out=tmp_path, encoder=backbone())
+    train(source(), tiny("simo"), out=tmp_path, encoder=backbone())
     with pytest.raises(InputError, match="holds a run already"):
-        train(tiny("simo"), source(), out=tmp_path, encoder=backbone())
+        train(source(), tiny("simo"), out=tmp_path, encoder=backbone())
 
 
 def test_a_missing_checkpoint_is_no_silent_restart(tmp_path):
-    train(tiny("simo"), source(), out=tmp_path, encoder=backbone())
+    train(source(), tiny("simo"), out=tmp_path, encoder=backbone())
     RunDirectory(tmp_path).last.unlink()
     with pytest.raises(CheckpointError, match=r"no checkpoint at .*previous.pt|no other"):
         resume(tmp_path, source(), encoder=backbone())
@@ -209,11 +209,11 @@ def test_a_missing_checkpoint_is_no_silent_restart(tmp_path):
 def test_a_run_remembers_its_data_and_refuses_other_data(tmp_path):
     recipe = tiny("simo")
     recipe = replace(recipe, training=replace(recipe.training, epochs=1, num_queries=64))
-    train(recipe, "groceries", out=tmp_path / "named", encoder=backbone())
+    train("groceries", recipe, out=tmp_path / "named", encoder=backbone())
     assert resume(tmp_path / "named", encoder=backbone()).step == 10
     with pytest.raises(InputError, match=r"trained on 675 images \(groceries\), but .* has 80"):
         resume(tmp_path / "named", source_from_dataset(Pictures(2)), encoder=backbone())
-    train(tiny("simo"), Pictures(), out=tmp_path / "own", encoder=backbone())
+    train(Pictures(), tiny("simo"), out=tmp_path / "own", encoder=backbone())
     with pytest.raises(InputError, match="give the same to resume"):
         resume(tmp_path / "own", encoder=backbone())
 
@@ -222,7 +222,7 @@ def test_the_queue_must_not_reach_round_the_epoch(tmp_path):
     """It is filled from the epoch's last batch, whose keys must be gone when that batch comes."""
     recipe = tiny("moco", queue_size=33)
     with pytest.raises(InputError, match=r"method.queue_size=33, but an epoch has 5 .* at most 32"):
-        train(recipe, source(), out=tmp_path / "run", encoder=backbone())
+        train(source(), recipe, out=tmp_path / "run", encoder=backbone())
 
 
 def test_nan_stops_the_run_and_keeps_the_last_good_checkpoint(tmp_path, monkeypatch):
@@ -244,7 +244,7 @@ def test_nan_stops_the_run_and_keeps_the_last_good_checkpoint(tmp_path, monkeypa
 
     monkeypatch.setattr("eqco.assembly.runs.build_components", build_and_keep)
     with pytest.raises(NonFiniteLossError, match="stopped at step 8: queries holds"):
-        train(recipe, source(), out=tmp_path, encoder=backbone(), show=poison)
+        train(source(), recipe, out=tmp_path, encoder=backbone(), show=poison)
     state = read_checkpoint(RunDirectory(tmp_path).last)
     assert state["step"] == 5
     assert all(torch.isfinite(v).all() for v in state["method"].values() if hasattr(v, "shape"))
@@ -262,9 +262,9 @@ class Picky(TinyBackbone):
         return super().forward(images)
 
 
-def test_only_numbers_that_are_not_finite_are_told_as_a_training_that_diverged(tmp_path):
+def test_only_numbers_that_are_not_finite_are_reported_as_divergence(tmp_path):
     with pytest.raises(InputError, match=r"^a batch of 8 images .* equal parts\.$") as refusal:
-        train(tiny("simo"), source(), out=tmp_path, encoder=Picky())
+        train(source(), tiny("simo"), out=tmp_path, encoder=Picky())
     assert not isinstance(refusal.value, NonFiniteLossError)
 
 
@@ -301,21 +301,22 @@ def test_what_is_diagnosed_is_what_was_trained_on(name, tmp_path):
         directions = len(output.contrasts)
         assert directions * seen.loss == pytest.approx(float(output.loss), rel=1e-4)
         components.method.after_step(output)
-    train(RUNS[name], source(), out=tmp_path, encoder=backbone())
+    train(source(), RUNS[name], out=tmp_path, encoder=backbone())
     lines = [line for line in RunDirectory(tmp_path).read_metrics() if "information" in line]
     for line in lines:
         of_one = line["loss"] / directions
         assert line["information"] == pytest.approx(line["ceiling"] - of_one, abs=1e-3)
 
 
-def test_a_stop_in_the_last_step_still_asks_what_the_encoder_is_worth(tmp_path, monkeypatch):
+def test_a_stop_in_the_last_step_still_runs_the_probe(tmp_path, monkeypatch):
     recipe = tiny("simo")
     recipe = replace(recipe, training=replace(recipe.training, epochs=1, num_queries=64))
     outcomes = [
-        train(recipe, "groceries", out=tmp_path / str(stop), encoder=backbone(), show=show)
+        train("groceries", recipe, out=tmp_path / str(stop), encoder=backbone(), show=show)
         for stop, show in ((0, lambda report: None), (10, stop_after(10, monkeypatch)))
     ]
-    assert outcomes[0] == outcomes[1]
+    assert outcomes[0].probe == outcomes[1].probe
+    assert outcomes[0].step == outcomes[1].step
     assert outcomes[0].probe
     lines = [RunDirectory(tmp_path / name).read_metrics() for name in ("0", "10")]
     assert lines[0] == lines[1]
@@ -340,7 +341,7 @@ def test_weights_that_are_no_numbers_are_not_saved(tmp_path, monkeypatch):
 
     monkeypatch.setattr("eqco.assembly.runs.build_components", build_and_keep)
     with pytest.raises(InputError, match=r"stopped at step 10: the largest weight is inf.*last.pt"):
-        train(recipe, source(), out=tmp_path, encoder=backbone(), show=poison)
+        train(source(), recipe, out=tmp_path, encoder=backbone(), show=poison)
     assert read_checkpoint(RunDirectory(tmp_path).last)["step"] == 5
 
 
@@ -348,12 +349,12 @@ def test_the_name_of_a_recipe_is_answered_with_how_to_get_the_recipe(tmp_path):
     with pytest.raises(
         InputError, match=r"'mocov2' is no Recipe. Give eqco.named_recipe\('mocov2'"
     ):
-        train("mocov2", source(), out=tmp_path / "run")
+        train(source(), "mocov2", out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
 def test_loading_leaves_the_callers_generator_alone(tmp_path):
-    train(tiny("simo"), source(), out=tmp_path / "run", encoder=backbone())
+    train(source(), tiny("simo"), out=tmp_path / "run", encoder=backbone())
     given = backbone()
     state = torch.get_rng_state()
     load(tmp_path / "run", backbone=given)
@@ -382,8 +383,8 @@ def test_the_learning_rate_follows_n_and_the_schedule():
 def test_low_precision_trains_and_the_loss_stays_float32(precision, tmp_path):
     recipe = tiny("simo")
     recipe = replace(recipe, training=replace(recipe.training, precision=precision, epochs=1))
-    train(recipe, source(), out=tmp_path, encoder=backbone())
-    losses = [line["loss"] for line in RunDirectory(tmp_path).read_metrics()]
+    train(source(), recipe, out=tmp_path, encoder=backbone())
+    losses = [each["loss"] for each in RunDirectory(tmp_path).read_metrics() if "loss" in each]
     assert all(0 < loss < 10 for loss in losses)
 
 
@@ -391,7 +392,7 @@ def test_the_same_seed_gives_the_same_run_and_another_does_not(tmp_path):
     for name, seed in (("a", 0), ("b", 0), ("c", 1)):
         recipe = tiny("simo")
         recipe = replace(recipe, training=replace(recipe.training, seed=seed, epochs=1))
-        train(recipe, source(), out=tmp_path / name, encoder=backbone())
+        train(source(), recipe, out=tmp_path / name, encoder=backbone())
     lines = {name: RunDirectory(tmp_path / name).read_metrics() for name in "abc"}
     assert lines["a"] == lines["b"] != lines["c"]
 
@@ -402,8 +403,8 @@ def test_channels_last_changes_nothing_but_rounding(tmp_path):
         recipe = tiny("simo")
         recipe = replace(recipe, training=replace(recipe.training, channels_last=channels_last))
         path = tmp_path / str(channels_last)
-        train(recipe, source(), out=path, encoder=backbone())
-        found.append([line["loss"] for line in RunDirectory(path).read_metrics()])
+        train(source(), recipe, out=path, encoder=backbone())
+        found.append([each["loss"] for each in RunDirectory(path).read_metrics() if "loss" in each])
     assert found[0] == pytest.approx(found[1], rel=1e-3)
 
 
@@ -413,8 +414,8 @@ def test_compiled_encoders_train_to_the_same_but_rounding(tmp_path):
         recipe = tiny("simo")
         recipe = replace(recipe, training=replace(recipe.training, compile=compiled, epochs=1))
         path = tmp_path / str(compiled)
-        train(recipe, source(), out=path, encoder=backbone())
-        found.append([line["loss"] for line in RunDirectory(path).read_metrics()])
+        train(source(), recipe, out=path, encoder=backbone())
+        found.append([each["loss"] for each in RunDirectory(path).read_metrics() if "loss" in each])
         assert not any(
             "_orig_mod" in name for name in read_checkpoint(RunDirectory(path).last)["method"]
         )
@@ -427,7 +428,7 @@ def test_ctrl_c_outside_the_main_thread_is_left_alone(tmp_path):
     recipe = tiny("simo")
     recipe = replace(recipe, training=replace(recipe.training, epochs=1))
     thread = threading.Thread(
-        target=train, args=(recipe, source()), kwargs={"out": tmp_path, "encoder": backbone()}
+        target=train, args=(source(), recipe), kwargs={"out": tmp_path, "encoder": backbone()}
     )
     thread.start()
     thread.join(timeout=60)

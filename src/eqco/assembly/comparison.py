@@ -12,6 +12,7 @@ from torch import Tensor
 from eqco.assembly.weights import Weights, pixels, random_like
 from eqco.data import Source, Split
 from eqco.data.sources import evaluation_split
+from eqco.encoders import Precision
 from eqco.evaluation.features import Features, extract_features
 from eqco.evaluation.knn import knn_predictions, usual_neighbours
 from eqco.evaluation.linear import LinearProtocol, train_linear
@@ -68,6 +69,7 @@ def compare_encoder(
     seed: int = 0,
     device: torch.device | str = "cpu",
     workers: int = 0,
+    precision: Precision = "float32",
     checkpoint: Path | None = None,
     overwrite: bool = False,
     stage: Stage = lambda title, total: nullcontext(lambda count: None),
@@ -83,6 +85,7 @@ def compare_encoder(
         linear: what `linear` does.
         test: the split to test on; None: test, or val where there is none.
         seed: of random weights, of the probe's held-out part, of linear training.
+        precision: that networks compute in.
         checkpoint: where linear training leaves what it can resume from; `overwrite` begins anew
             where that is of another training.
         stage: shows the progress of each stretch of work.
@@ -111,6 +114,7 @@ def compare_encoder(
                     size=encoder.image_size,
                     device=device,
                     workers=workers,
+                    precision=precision,
                     advance=advance,
                 )
                 for split in (train_split, test_split)
@@ -141,6 +145,7 @@ def compare_encoder(
                 seed=seed,
                 device=device,
                 workers=workers,
+                precision=precision,
                 checkpoint=checkpoint,
                 overwrite=overwrite,
                 advance=advance,

@@ -3,20 +3,24 @@
 import copy
 import inspect
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.distributed import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
+from eqco.assembly.compiling import check_compiler, compile_encoders, compiling_pays
 from eqco.contrast import Objective
 from eqco.data import Source, Split, StepLoader
-from eqco.data.sources import evaluation_split
+from eqco.data.sources import divide
 from eqco.encoders import (
     Encoder,
     backbone_named,
+    choose_precision,
     feature_dim_of,
     linear_head,
     mlp_head,
@@ -41,8 +45,11 @@ __all__ = [
     "build_encoder",
     "chance_level",
     "check_processes",
+    "probe_splits",
     "rate_at",
     "scaled_rate",
+    "training_split",
+    "validation_splits",
 ]
 
 HEADS: dict[str, Callable[..., nn.Module]] = {
@@ -94,11 +101,20 @@ def build_components(
     source: Source,
     *,
     backbone: nn.Module | None = None,
+    fill: Callable[[Encoder], None] = lambda encoder: None,
     device: torch.device | str = "cpu",
+    tested: str | None = None,
     unreadable_list: Path | None = None,
 ) -> TrainerComponents:
-    """Everything the training loop drives; images it has to skip are named in a file."""
-    split = source["unlabelled"] if "unlabelled" in source else source["train"]
+    """Everything the training loop drives.
+
+    Args:
+        backbone: a module of the user's in place of the recipe's.
+        fill: sets the first weights of the first encoder, where they are not to be drawn.
+        tested: the split that the probe asks about; None: see `validation_splits`.
+        unreadable_list: the file that names images which had to be skipped.
+    """
+    split = training_split(source)
     check_device(device)
     device = torch.device(device)
     check_processes(recipe, processes.world_size())
@@ -124,6 +140,8 @@ def build_components(
     def make_encoder(number: int = 0, in_channels: int | None = None) -> Encoder:
         bands = source.channels if in_channels is None else in_channels
         encoder = build_encoder(recipe, backbone, number, in_channels=bands)
+        if number == 0:
+            fill(encoder)
         for size in sorted({view.size for view in views}):
             check_images_fit(encoder, recipe, size, bands)
         return convert_batch_norm(encoder, recipe.encoder.bn_groups, device)
@@ -138,10 +156,19 @@ def build_components(
     ).to(device)
     if settings.channels_last:
         method = method.to(memory_format=torch.channels_last)
-    if settings.compile:
-        for module in method.modules():
-            if isinstance(module, Encoder):
-                module.compile()
+    precision, compiled = choose_precision(settings.precision, device), settings.compile
+    if compiled == "auto":
+        compiled = compiling_pays(
+            method.encoder,
+            num_images=recipe.micro_batch_size,
+            size=views[0].size,
+            steps=intervals.total_steps * settings.accumulation_steps,
+            precision=precision,
+        )
+    elif compiled:
+        check_compiler(device)
+    if compiled:
+        compile_encoders(method)
     return TrainerComponents(
         method=method,
         distributed=build_distributed(method, device) if processes.world_size() > 1 else None,
@@ -150,9 +177,15 @@ def build_components(
         optimiser=build_optimiser(recipe, method),
         learning_rate=partial(rate_at, recipe, loader.steps_per_epoch),
         intervals=intervals,
-        precision=settings.precision,
-        probe=build_probe(recipe, source),
+        precision=precision,
+        compiled=compiled,
+        probe=build_probe(recipe, probe_splits(source, tested)),
     )
+
+
+def training_split(source: Source) -> Split:
+    """The images to train on: those without labels where there are such."""
+    return source["unlabelled"] if "unlabelled" in source else source["train"]
 
 
 def build_distributed(method: nn.Module, device: torch.device) -> DistributedDataParallel:
@@ -164,7 +197,17 @@ def build_distributed(method: nn.Module, device: torch.device) -> DistributedDat
     known = inspect.signature(DistributedDataParallel).parameters
     copying = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
     options: dict[str, Any] = {"device_ids": where, copying: False}
-    return DistributedDataParallel(method, **options)
+    distributed = DistributedDataParallel(method, gradient_as_bucket_view=True, **options)
+    if device.type == "cpu" and processes.exchanges_directly():
+        distributed.register_comm_hook(None, average_bucket)
+    return distributed
+
+
+def average_bucket(state: None, bucket: GradBucket) -> torch.futures.Future[Tensor]:
+    """Let DDP's gradients of a bucket become their mean over processes."""
+    done: torch.futures.Future[Tensor] = torch.futures.Future()
+    done.set_result(processes.average_in_place(bucket.buffer()))
+    return done
 
 
 def check_device(device: torch.device | str) -> None:
@@ -277,32 +320,47 @@ def rate_at(recipe: Recipe, steps_per_epoch: int, step: int) -> float:
     )
 
 
-def probe_splits(source: Source) -> tuple[Split, Split] | None:
+def probe_splits(source: Source, tested: str | None = None) -> tuple[Split, Split] | None:
     """What the probe compares with and asks about, where both have labels."""
-    tested = evaluation_split(source.splits)
-    if tested is None or "train" not in source:
-        return None
+    if tested is None:
+        return validation_splits(source)
     splits = source["train"], source[tested]
     return None if any(split.labels is None for split in splits) else splits
 
 
-def chance_level(source: Source) -> float | None:
-    """The accuracy of a probe that always names the most frequent class; None: there is no probe.
+def validation_splits(source: Source) -> tuple[Split, Split] | None:
+    """Train and val; without val, train less a tenth of each class, and that tenth.
+
+    Test images are for `eqco eval` alone. The tenth is trained on, but without its labels.
+    """
+    train = source.splits.get("train")
+    if train is None or train.labels is None:
+        return None
+    if "val" in source:
+        return None if source["val"].labels is None else (train, source["val"])
+    parts = divide(train, val_fraction=0.1, test_fraction=0.0, seed=0)
+    if "val" not in parts:
+        return None
+    return parts["train"], replace(parts["val"], name="a tenth of train")
+
+
+def chance_level(splits: tuple[Split, Split]) -> float:
+    """The accuracy of a probe that always names the most frequent class.
 
     >>> from eqco.data import open_source
-    >>> round(chance_level(open_source("groceries")), 3)
+    >>> groceries = open_source("groceries")
+    >>> round(chance_level((groceries["train"], groceries["test"])), 3)
     0.103
     """
-    splits = probe_splits(source)
-    if splits is None:
-        return None
-    assert splits[1].labels is not None
-    return float(splits[1].labels.bincount().max()) / len(splits[1])
+    labels = splits[1].labels
+    assert labels is not None
+    return float(labels.bincount().max()) / len(labels)
 
 
-def build_probe(recipe: Recipe, source: Source) -> Callable[[nn.Module], dict[str, float]] | None:
+def build_probe(
+    recipe: Recipe, splits: tuple[Split, Split] | None
+) -> Callable[[nn.Module], dict[str, float]] | None:
     """A kNN probe where the data has labels to train and to test on."""
-    splits = probe_splits(source)
     if splits is None:
         return None
     train_split, test_split = splits

@@ -1,28 +1,35 @@
 """Runs: train from the beginning, resume, and load the encoder."""
 
+import sys
 import time
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from eqco.assembly.parts import build_components, build_encoder
+from eqco.assembly.choosing import DEFAULT_MINUTES, choose_recipe
+from eqco.assembly.parts import build_components
+from eqco.assembly.weights import Weights, encoder_of, open_weights
 from eqco.data import Source, StepLoader, open_source, write_unreadable
+from eqco.data.folders import OnUnreadable
 from eqco.data.opening import NAMES
-from eqco.encoders import Encoder, in_channels_of
-from eqco.recipes import RECIPES, Recipe, recipe_from_dict, recipe_to_dict
+from eqco.encoders import Encoder
+from eqco.recipes import RECIPES, Recipe, recipe_from_dict, recipe_to_dict, with_settings
+from eqco.recipes.rules import Choice
 from eqco.runtime import processes
 from eqco.runtime.checkpoints import read_checkpoint
 from eqco.runtime.errors import InputError
 from eqco.runtime.records import code_version, hardware
 from eqco.runtime.run_directory import RunDirectory, write_json
+from eqco.training.display import training_display
 from eqco.training.loop import Outcome, StepReport, TrainerComponents, run_training
 
-__all__ = ["RunInfo", "encoder_of", "load", "resume", "train"]
+__all__ = ["RunInfo", "load", "resume", "train"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +37,10 @@ class RunInfo:
     """What a call is about to do, when all is checked and nothing is trained yet."""
 
     recipe: Recipe
+    """As the run keeps it: with what it chose where `asked` says auto."""
+    asked: Recipe
+    choice: Choice | None = None
+    """What the rules chose, and why, where no recipe was given."""
     source: Source
     loader: StepLoader
     step: int
@@ -44,57 +55,118 @@ class RunInfo:
 
 
 def train(
-    recipe: Recipe,
     data: Any = "groceries",
+    recipe: Recipe | None = None,
     *,
-    out: Path | str,
+    out: Path | str | None = None,
+    minutes: float = DEFAULT_MINUTES,
+    init: Path | str | None = None,
     unlabelled: bool = False,
     channels: int | None = None,
     encoder: nn.Module | None = None,
     device: torch.device | str = "cpu",
     timeout: float = 600.0,
     on_start: Callable[[RunInfo], None] = lambda info: None,
-    show: Callable[[StepReport], None] = lambda report: None,
+    show: Callable[[StepReport], None] | None = None,
+    **settings: Any,
 ) -> Outcome:
     """Train an encoder from the beginning and leave everything in the folder `out`.
 
     Under torchrun all its processes train together, as one process would with the same recipe.
 
     Args:
-        recipe: what to do; `eqco.named_recipe` has the published ones.
         data: a name, a folder, a map-style Dataset, or an opened `Source`.
-        out: the run directory, which must not hold a run.
+        recipe: what to do; `eqco.named_recipe` has the published ones. None: chosen by
+            `eqco.recipes.rules` for the images, the machine and the `minutes`.
+        out: the run directory, which must not hold a run; None: runs/ and the name of the data.
+        minutes: how long a training without a recipe may take.
+        init: the first weights: anything `open_weights` reads, of the recipe's network. Of a run
+            the head is taken as well.
         unlabelled: of a folder, take all images without classes.
         channels: bands of every image; None: as the files are, pictures as colour.
         encoder: a backbone of your own, with `feature_dim`; else the recipe's.
         device: where to train; under torchrun `cuda` is each process's own.
         timeout: seconds that a process waits for the others before it names the missing ones.
         on_start: gets what is about to be done, once, before the first step.
-        show: gets a report at every line of metrics.
+        show: gets a report at every line of metrics; None: a progress bar, or lines in a log.
+        settings: of the recipe by their names, such as epochs=30 or temperature=0.1.
     """
-    if not isinstance(recipe, Recipe):
+    if recipe is not None and not isinstance(recipe, Recipe):
         name = recipe if isinstance(recipe, str) and recipe in RECIPES else "simo"
         raise InputError(
             f"recipe={recipe!r} is no Recipe. Give eqco.named_recipe({name!r}, 'folder'), or what "
             f"eqco.read_recipe makes of a file."
         )
-    source = open_data(data, recipe, unlabelled, channels)
-    run = RunDirectory(Path(out))
-    with processes.process_group(device, timeout=timeout) as own:
+    if recipe is not None:
+        recipe = with_settings(recipe, **settings)
+    policy = settings.get("on_unreadable", "error") if recipe is None else recipe.data.on_unreadable
+    source = open_data(data, policy, unlabelled, channels)
+    run = RunDirectory(Path("runs") / Path(source.name).name if out is None else Path(out))
+    run.refuse_started()
+    with processes.process_group(device, timeout=timeout) as own, showing(show) as report:
         listed = unreadable_list(run)
+        choice = None
+        if recipe is None:
+            how: dict[str, Any] = {"backbone": encoder, "device": own, "settings": settings}
+            choice = choose_recipe(source, minutes=minutes, **how)
+            recipe = choice.recipe
         # before the folder is made: what is refused leaves nothing behind
         components = build_components(
-            recipe, source, backbone=encoder, device=own, unreadable_list=listed
+            recipe,
+            source,
+            backbone=encoder,
+            fill=partial(fill_encoder, weights=None if init is None else open_weights(init)),
+            device=own,
+            unreadable_list=listed,
         )
-        info = RunInfo(recipe=recipe, source=source, loader=components.loader, step=0)
+        chosen = chosen_recipe(recipe, components)
+        info = RunInfo(
+            recipe=chosen,
+            asked=recipe,
+            choice=choice,
+            source=source,
+            loader=components.loader,
+            step=0,
+        )
         with write_lock(run):
             if processes.is_writer():
                 facts = environment(data, info, components, own)
-                run.start(recipe_to_dict(recipe), {**facts, "unlabelled": unlabelled})
+                facts |= {"unlabelled": unlabelled, "init": None if init is None else str(init)}
+                run.start(recipe_to_dict(chosen), facts)
                 run.write_job(processes.job())
                 write_unreadable(listed, source.unreadable)
             on_start(info)
-            return finish(components, run, recipe, None, show)
+            return finish(components, run, chosen, None, report)
+
+
+@contextmanager
+def showing(
+    show: Callable[[StepReport], None] | None,
+) -> Iterator[Callable[[StepReport], None]]:
+    """What shows the reports: as given, or the display of the process that writes."""
+    if show is not None:
+        yield show
+        return
+    with training_display(sys.stdout if processes.is_writer() else None) as display:
+        yield display
+
+
+def fill_encoder(encoder: Encoder, weights: Weights | None) -> None:
+    """Copy weights into an encoder that begins with them: the backbone, of a run the head too."""
+    if weights is None:
+        return
+    try:
+        if weights.encoder is not None:
+            encoder.load_state_dict(weights.encoder.state_dict())
+        else:
+            encoder.backbone.load_state_dict(weights.backbone.state_dict())
+    except RuntimeError as error:
+        raise InputError(
+            f"--init {weights.name} is {weights.architecture or type(weights.backbone).__name__}, "
+            f"and the recipe trains another network ({type(encoder.backbone).__name__}, embeddings "
+            f"of {encoder.embedding_dim}). Choose the same by --encoder.backbone, --encoder.width, "
+            f"--encoder.stem and, for a run, --encoder.head and --encoder.embedding-dim."
+        ) from error
 
 
 def resume(
@@ -105,7 +177,7 @@ def resume(
     device: torch.device | str = "cpu",
     timeout: float = 600.0,
     on_start: Callable[[RunInfo], None] = lambda info: None,
-    show: Callable[[StepReport], None] = lambda report: None,
+    show: Callable[[StepReport], None] | None = None,
 ) -> Outcome:
     """Resume a run from its last checkpoint, or from the checkpoint file given.
 
@@ -129,8 +201,10 @@ def resume(
         raise InputError(
             f"{run.path} was trained on a Dataset given in Python; give the same to resume it."
         )
-    source = open_data(data, recipe, began["unlabelled"], began.get("channels"))
-    with processes.process_group(device, timeout=timeout) as own, write_lock(run):
+    policy = recipe.data.on_unreadable
+    source = open_data(data, policy, began["unlabelled"], began.get("channels"))
+    grouped = processes.process_group(device, timeout=timeout)
+    with grouped as own, write_lock(run), showing(show) as report:
         state = run.load(recipe_to_dict(recipe), checkpoint)
         if processes.is_writer():
             run.write_job(processes.job())
@@ -144,8 +218,14 @@ def resume(
                 f"{source.name} has {images} now. Resume it on the same images."
             )
         loader, step = components.loader, state["step"]
-        on_start(RunInfo(recipe=recipe, source=source, loader=loader, step=step))
-        return finish(components, run, recipe, state, show)
+        on_start(RunInfo(recipe=recipe, asked=recipe, source=source, loader=loader, step=step))
+        return finish(components, run, recipe, state, report)
+
+
+def chosen_recipe(recipe: Recipe, components: TrainerComponents) -> Recipe:
+    """The recipe with what was chosen for auto, so that a resumed run computes in the same way."""
+    training = replace(recipe.training, precision=components.precision, compile=components.compiled)
+    return replace(recipe, training=training)
 
 
 def write_lock(run: RunDirectory) -> AbstractContextManager[None]:
@@ -159,13 +239,12 @@ def unreadable_list(run: RunDirectory) -> Path:
     return run.path / (f"unreadable-{number}.txt" if number else "unreadable.txt")
 
 
-def open_data(data: Any, recipe: Recipe, unlabelled: bool, channels: int | None) -> Source:
+def open_data(data: Any, policy: OnUnreadable, unlabelled: bool, channels: int | None) -> Source:
     """The source that `data` names, or is."""
     if isinstance(data, Source):
         if channels not in (None, data.channels):
             raise InputError(f"channels={channels}, but {data.name} has {data.channels}.")
         return data
-    policy = recipe.data.on_unreadable
     return open_source(data, unlabelled=unlabelled, channels=channels, on_unreadable=policy)
 
 
@@ -225,29 +304,3 @@ def load(run: Path | str, *, backbone: nn.Module | None = None) -> Encoder:
     path = Path(run)
     file = path if path.is_file() or path.suffix == ".pt" else RunDirectory(path).last
     return encoder_of(read_checkpoint(file), path, backbone)[0]
-
-
-def encoder_of(
-    state: Mapping[str, Any], path: Path, backbone: nn.Module | None = None
-) -> tuple[Encoder, Recipe]:
-    """The query encoder in a checkpoint's state, in eval mode, and the recipe it came from."""
-    if not {"recipe", "method"} <= set(state):
-        raise InputError(f"{path} is a checkpoint, but not of a training run; it has no encoder.")
-    recipe = recipe_from_dict(state["recipe"])
-    weights: dict[str, Tensor] = {
-        name.removeprefix("encoder."): value
-        for name, value in state["method"].items()
-        if name.startswith("encoder.")
-    }
-    encoder = build_encoder(recipe, backbone)
-    bands = in_channels_of(encoder, weights)
-    if backbone is None and bands != in_channels_of(encoder):
-        encoder = build_encoder(recipe, in_channels=bands)
-    try:
-        encoder.load_state_dict(weights)
-    except RuntimeError as error:
-        raise InputError(
-            f"{path} was trained with another network than {type(encoder.backbone).__name__}; "
-            f"give the backbone that it was trained with."
-        ) from error
-    return encoder.eval(), recipe

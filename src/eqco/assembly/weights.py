@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, get_args
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from eqco.assembly.runs import encoder_of
+from eqco.assembly.parts import build_encoder
 from eqco.encoders import (
     Architecture,
     Encoder,
@@ -22,13 +22,13 @@ from eqco.encoders import (
     state_dict_in,
     unwrap,
 )
-from eqco.recipes import Recipe
+from eqco.recipes import Recipe, recipe_from_dict
 from eqco.runtime.checkpoints import FORMAT, read_checkpoint
 from eqco.runtime.errors import InputError
 from eqco.runtime.run_directory import RunDirectory
 from eqco.runtime.tensor_files import read_tensor_file
 
-__all__ = ["Weights", "open_weights", "pixels", "random_like"]
+__all__ = ["Weights", "encoder_of", "open_weights", "pixels", "random_like"]
 
 TORCHVISION = "torchvision:"
 # What an exported file tells of itself: the network, and the size of image.
@@ -342,3 +342,29 @@ def usual_size(named: Architecture | None, backbone: nn.Module) -> int:
     config = getattr(backbone, "pretrained_cfg", None)  # timm's own knowledge
     size = config.get("input_size") if isinstance(config, Mapping) else None
     return int(size[-1]) if size else 224
+
+
+def encoder_of(
+    state: Mapping[str, Any], path: Path, backbone: nn.Module | None = None
+) -> tuple[Encoder, Recipe]:
+    """The query encoder in a checkpoint's state, in eval mode, and the recipe it came from."""
+    if not {"recipe", "method"} <= set(state):
+        raise InputError(f"{path} is a checkpoint, but not of a training run; it has no encoder.")
+    recipe = recipe_from_dict(state["recipe"])
+    weights: dict[str, Tensor] = {
+        name.removeprefix("encoder."): value
+        for name, value in state["method"].items()
+        if name.startswith("encoder.")
+    }
+    encoder = build_encoder(recipe, backbone)
+    bands = in_channels_of(encoder, weights)
+    if backbone is None and bands != in_channels_of(encoder):
+        encoder = build_encoder(recipe, in_channels=bands)
+    try:
+        encoder.load_state_dict(weights)
+    except RuntimeError as error:
+        raise InputError(
+            f"{path} was trained with another network than {type(encoder.backbone).__name__}; "
+            f"give the backbone that it was trained with."
+        ) from error
+    return encoder.eval(), recipe

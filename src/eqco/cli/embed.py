@@ -13,6 +13,7 @@ from eqco.cli.progress import progress_bar
 from eqco.cli.weights import AS_IN_WEIGHTS, Network, list_unreadable, refuse_several_processes
 from eqco.data.albums import open_album
 from eqco.data.opening import DEFAULT_ROOT
+from eqco.encoders import choose_precision
 from eqco.evaluation.embedding import Embedding, embed, parts_folder
 from eqco.runtime.atomic_files import refuse_unwritable
 
@@ -31,6 +32,7 @@ def run(
     batch_size: int = 256,
     workers: int = 0,
     device: str = "cuda" if torch.cuda.is_available() else "cpu",
+    precision: Literal["float32", "bfloat16", "auto"] = "float32",
     root: Path = DEFAULT_ROOT,
 ) -> None:
     """Write a vector for every image in a folder and below, with its name, to an .npz file.
@@ -52,6 +54,9 @@ def run(
         batch_size: images at a time.
         workers: processes that decode images.
         device: where to compute.
+        precision: to compute in; auto: bfloat16 where the machine computes it natively. It is
+            faster, and the second digit of a vector's numbers may differ; in float32 they agree to
+            1e-5 with exported weights.
         root: where data sets by name are downloaded to.
 
     Examples:
@@ -73,6 +78,7 @@ def run(
         workers=workers,
         device=device,
         on_unreadable=on_unreadable,
+        precision=choose_precision(precision, torch.device(device)),
     )
     for note in (album.note for album in albums if album.note):
         print(f"without labels: {note}", file=sys.stderr)

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import torch
 import tyro
 from rich.console import Console
 
@@ -16,6 +17,7 @@ from eqco.cli.progress import progress_bar
 from eqco.cli.weights import AS_IN_WEIGHTS, Network, list_unreadable, refuse_several_processes
 from eqco.data.opening import DEFAULT_ROOT, open_source
 from eqco.data.scanning import Check
+from eqco.encoders import choose_precision
 from eqco.evaluation.linear import LINEAR_PROTOCOLS
 from eqco.report.evaluation import evaluation_files, print_evaluation, write_evaluation
 from eqco.runtime.atomic_files import refuse_existing, refuse_unwritable
@@ -39,6 +41,7 @@ def run(
     seed: int = 0,
     device: str = "cpu",
     workers: int = 0,
+    precision: Literal["float32", "bfloat16", "auto"] = "float32",
     on_unreadable: Literal["error", "skip"] = "error",
     root: Path = DEFAULT_ROOT,
     out: Path = Path("evaluation"),
@@ -68,6 +71,8 @@ def run(
         seed: of random weights, the probe's held-out part and linear training.
         device: where to compute: cpu, cuda, mps.
         workers: processes that decode images on disk.
+        precision: that networks compute in; auto: bfloat16 where the machine computes it natively.
+            It is faster, and the second digit of features may differ.
         on_unreadable: stop at an image that cannot be read, or look at all images beforehand, leave
             such ones out and list them in OUT.
         root: where data sets by name are downloaded to.
@@ -101,7 +106,9 @@ def run(
         on_unreadable=on_unreadable,
     )
 
-    settings = {"seed": seed, "image_size": encoder.image_size, "unreadable": len(data.unreadable)}
+    chosen = choose_precision(precision, torch.device(device))
+    settings: dict[str, Any] = {"seed": seed, "image_size": encoder.image_size}
+    settings |= {"unreadable": len(data.unreadable), "precision": chosen}
     settings |= asdict(linear) if protocol == "linear" else {}
     found = compare_encoder(
         encoder,
@@ -114,6 +121,7 @@ def run(
         seed=seed,
         device=device,
         workers=workers,
+        precision=chosen,
         checkpoint=out / "linear.pt",
         overwrite=overwrite,
         stage=partial(show_stage, console),

@@ -5,7 +5,7 @@ from pathlib import Path
 from rich.console import Console
 
 from eqco.experiments.catalog import EXPERIMENTS
-from eqco.experiments.experiment import recorded
+from eqco.experiments.experiment import profile_records
 from eqco.report.benchmarks import BENCHMARKS, newest_benchmark
 from eqco.report.page import is_page, write_page
 from eqco.runtime.atomic_files import refuse_unwritable
@@ -49,7 +49,7 @@ def run(*, results: Path = Path("results"), out: Path = Path("report.html")) -> 
 def has_records(results: Path) -> bool:
     """Whether anything in the folder has a place on the page."""
     return any(
-        recorded(experiment, profile, results)
+        profile_records(experiment, profile, results)
         for experiment in EXPERIMENTS.values()
         for profile in experiment.profiles
     ) or any(newest_benchmark(results, name) for name in BENCHMARKS)

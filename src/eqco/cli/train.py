@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
+from rich.console import Console
 
-from eqco.assembly import check_processes, resume, train
-from eqco.assembly.parts import chance_level
+from eqco.assembly import check_processes, open_weights, resume, train
+from eqco.assembly.assessment import assess
+from eqco.assembly.choosing import DEFAULT_MINUTES
 from eqco.assembly.runs import RunInfo
-from eqco.cli.display import describe_probe, format_steps, heading, training_display
+from eqco.cli.display import format_steps, heading
 from eqco.cli.launch import (
     LaunchOptions,
     exit_stopped,
@@ -21,20 +23,31 @@ from eqco.cli.launch import (
     refused_flag,
     speaks,
 )
+from eqco.data.opening import NAMES
 from eqco.recipes import RECIPES, Recipe, named_recipe, read_recipe, recipe_from_dict
+from eqco.recipes.rules import BASE
+from eqco.report.assessment import print_assessment, write_assessment
 from eqco.runtime.errors import InputError
 from eqco.runtime.run_directory import RunDirectory
+from eqco.training.display import training_display
 from eqco.training.loop import Outcome
 
 DESCRIPTION = """Train an encoder by contrastive learning, and leave it in a run directory.
 
+Without --recipe and --profile it chooses for itself: image size, network, batch, length and the
+rest, for the images, this machine and --minutes. Each choice is printed with its reason, and a
+setting that is given is kept.
+
 Examples:
-    eqco train --profile demo
-    eqco train photos/ --recipe simo --method.count 16
+    eqco train photos/
+    eqco train photos/ --minutes 5 --data.image-size 64
+    eqco train --extend runs/photos --training.epochs 60
     eqco train cifar10 --recipe mocov2 --profile desk --objective.alpha 65536
-    eqco train --resume runs/simo
+    eqco train --resume runs/photos
     eqco train photos/ --processes 2
     torchrun --nproc-per-node 8 --max-restarts 3 -m eqco train photos/ --profile paper"""
+
+AUTO = "auto"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,27 +56,51 @@ class Options(Recipe):
 
     source: Annotated[str, tyro.conf.Positional] = ""
     """A folder of images, or a data set by name (`eqco data --help`); if none is given, the
-    embedded photos, or with --resume what the run was started with."""
+    embedded photos, or with --resume and --extend what the run was started with."""
+    minutes: float = DEFAULT_MINUTES
+    """How long the training may take, where its length is chosen."""
     unlabelled: bool = False
     """Of a folder, take all images without classes."""
     channels: int | None = None
     """Bands of every image. By default pictures are colour; npy (height, width, bands), 16-bit grey
     and TIFFs of bands are taken as they are. 1 keeps grey pictures grey; 3 makes all colour."""
-    recipe: str = "simo"
-    """simo, mocov1, mocov2, simclr, or a JSON file such as a run's recipe.json."""
+    recipe: str = AUTO
+    """auto: chosen for the images and the machine; simo, mocov1, mocov2, simclr; or a JSON file
+    such as a run's recipe.json."""
     profile: str = "folder"
     """What a named recipe is scaled to: folder (32 pixels, 20 epochs), desk (16 pixels, 12 epochs,
     as in the recorded CIFAR-10 experiments), paper, embedded, demo or smoke; see `eqco recipes`."""
     out: Path | None = None
-    """The run directory; runs/RECIPE if none is given."""
+    """The run directory; runs/ and the name of the data or of the recipe if none is given."""
     resume: Path | None = None
     """A run directory or checkpoint to resume; all settings come from it."""
+    extend: Path | None = None
+    """A run to continue as a new one: its recipe but for what is given, from its last weights, with
+    a learning rate and a decay of the key encoder that begin anew."""
+    init: str | None = None
+    """First weights: a run, or a file of weights of torchvision, timm or MoCo."""
     launch: Annotated[LaunchOptions, tyro.conf.arg(name="")] = field(default_factory=LaunchOptions)
     arguments: tyro.conf.Suppress[tuple[str, ...]] = ()
     """As they were given, for the other processes."""
 
     def __post_init__(self) -> None:
         """Nothing is checked while parsing: `run` makes the recipe, which checks itself."""
+
+    @property
+    def is_chosen(self) -> bool:
+        """Whether the rules choose what is not given."""
+        return self.recipe == AUTO and self.extend is None
+
+    @property
+    def place(self) -> Path:
+        """The run directory of a new run."""
+        if self.out is not None:
+            return self.out
+        if self.extend is not None:
+            return self.extend.with_name(f"{self.extend.name}-extended")
+        data = self.source or "groceries"
+        name = data if data in NAMES else Path(data).resolve().name
+        return Path("runs") / (name if self.is_chosen else Path(self.recipe).stem)
 
 
 def parse(arguments: Sequence[str]) -> Options:
@@ -74,14 +111,21 @@ def parse(arguments: Sequence[str]) -> Options:
             f"{flag} was given beside --resume, but a resumed run keeps its recipe. Leave it "
             f"out, or start a new run: eqco train DATA {own}{flag} … --out OTHER."
         )
-    name = flag_value(arguments, "--recipe", "simo")
-    profile = flag_value(arguments, "--profile", "folder")
-    if name in RECIPES or not Path(name).exists():
-        recipe = named_recipe(name, profile)
+    profile = flag_value(arguments, "--profile", "")
+    name = flag_value(arguments, "--recipe", "simo" if profile else AUTO)
+    extended = flag_value(arguments, "--extend", "")
+    if name == AUTO and profile:
+        raise InputError(f"--profile {profile} scales a named recipe; leave out --recipe {AUTO}.")
+    if extended:
+        recipe = recipe_from_dict(RunDirectory(Path(extended)).read_recipe())
+    elif name == AUTO:
+        recipe = BASE
+    elif name in RECIPES or not Path(name).exists():
+        recipe = named_recipe(name, profile or "folder")
     else:
         recipe = read_recipe(Path(name))
     settings = {entry.name: getattr(recipe, entry.name) for entry in fields(Recipe)}
-    defaults = Options(recipe=name, profile=profile, **settings)
+    defaults = Options(recipe=name, profile=profile or "folder", **settings)
     options = tyro.cli(
         Options, args=list(arguments), default=defaults, prog="eqco train", description=DESCRIPTION
     )
@@ -95,17 +139,18 @@ def run(options: Options) -> None:
             f"--out {options.out} and --resume {options.resume} were both given; a resumed run "
             f"stays in its own directory. Leave out --out."
         )
-    recipe = Recipe(**{entry.name: getattr(options, entry.name) for entry in fields(Recipe)})
-    checkpoint = options.resume
+    checkpoint, place = options.resume, options.place
+    recipe: Recipe | None = None
     if checkpoint is not None:
         place = checkpoint.resolve()
         place = place.parent.parent if place.suffix == ".pt" else place
         recipe = recipe_from_dict(RunDirectory(place).read_recipe())
-    else:
-        place = options.out or Path("runs") / Path(options.recipe).stem
+    elif not options.is_chosen:
+        recipe = Recipe(**{entry.name: getattr(options, entry.name) for entry in fields(Recipe)})
     options.launch.check()
     if options.launch.processes != 1:
-        check_processes(recipe, options.launch.processes)
+        if recipe is not None:
+            check_processes(recipe, options.launch.processes)
         options.launch.launch("train", options.arguments)
         return
     if is_restarted(place):
@@ -129,9 +174,51 @@ def run(options: Options) -> None:
         if checkpoint is not None:
             outcome = resume(checkpoint, options.source or None, **how)
         else:
-            how |= {"unlabelled": options.unlabelled, "channels": options.channels}
-            outcome = train(recipe, options.source or "groceries", out=place, **how)
-    conclude(outcome, begun[0], place)
+            outcome = train(recipe=recipe, out=place, **new_run(options), **how)
+    conclude(outcome, begun[0], options)
+
+
+def new_run(options: Options) -> dict[str, Any]:
+    """What `train` needs beside a recipe: data, first weights and, where it chooses, what is given.
+
+    A run that is extended gives its data and its weights.
+    """
+    source, unlabelled, channels = options.source, options.unlabelled, options.channels
+    init = options.init
+    if options.extend is not None:
+        began = RunDirectory(options.extend).read_environment()
+        if init is not None:
+            raise InputError(f"--init {init} beside --extend {options.extend}: choose one.")
+        if not (source or began["source"]):
+            raise InputError(
+                f"{options.extend} was trained on a Dataset given in Python; give a folder."
+            )
+        if not source:
+            source, unlabelled = began["source"], began["unlabelled"]
+            channels = began.get("channels") if channels is None else channels
+        init = str(options.extend)
+    found: dict[str, Any] = {
+        "data": source or "groceries",
+        "unlabelled": unlabelled,
+        "channels": channels,
+        "init": init,
+    }
+    if not options.is_chosen:
+        return found
+    return found | {"minutes": options.minutes} | given_settings(options)
+
+
+def given_settings(options: Options) -> dict[str, Any]:
+    """The settings of the recipe that stand on the command line, by their names."""
+    found = {}
+    for argument in options.arguments:
+        group, dot, flag = argument.split("=")[0].removeprefix("--").partition(".")
+        values = getattr(options, group, None) if dot and argument.startswith("--") else None
+        name = flag.replace("-", "_")
+        name = name if hasattr(values, name) else name.removeprefix("no_")
+        if hasattr(values, name):
+            found[name] = getattr(values, name)
+    return found
 
 
 def print_differences(place: Path) -> None:
@@ -145,8 +232,9 @@ def print_differences(place: Path) -> None:
         )
 
 
-def conclude(outcome: Outcome, begun: RunInfo, place: Path) -> None:
-    """Say how it ended, and what to do next."""
+def conclude(outcome: Outcome, begun: RunInfo, options: Options) -> None:
+    """Say how it ended, what it is worth beside simpler things, and what to do next."""
+    place = outcome.path
     if outcome.stopped_by is not None:
         exit_stopped(outcome.stopped_by, place, "eqco train", after=f" after step {outcome.step}")
     if not speaks():
@@ -154,7 +242,17 @@ def conclude(outcome: Outcome, begun: RunInfo, place: Path) -> None:
     if begun.step == outcome.step:
         steps = format_steps(outcome.step)
         print(f"{place} was finished already, after {steps}; nothing was trained")
-    else:
-        print(f"trained for {format_steps(outcome.step)}: {place}")
-    for name, value in outcome.probe.items():
-        print(f"  {describe_probe(name, value, chance_level(begun.source))}")
+        return
+    print(f"trained for {format_steps(outcome.step)}: {place}")
+    console = Console()
+    with console.status("comparing with pixels, colours and random weights") as status:
+        found = assess(
+            open_weights(place),
+            begun.source,
+            device=options.launch.device,
+            workers=begun.recipe.data.workers,
+            advance=lambda name: status.update(f"accuracy of {name}"),
+        )
+    print_assessment(console, found, begun, place)
+    for path in write_assessment(found, begun, place):
+        console.print(f"written: {path}", markup=False, highlight=False)

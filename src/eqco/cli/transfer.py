@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import tyro
 from rich.console import Console
 
-from eqco.cli.display import training_display
 from eqco.cli.launch import (
     LaunchOptions,
     exit_stopped,
@@ -32,6 +31,7 @@ from eqco.report.detections import plot_detections
 from eqco.report.tables import print_table
 from eqco.runtime.errors import InputError
 from eqco.runtime.run_directory import RunDirectory
+from eqco.training.display import training_display
 
 DESCRIPTION = """Fine-tune Faster R-CNN on a ResNet from pre-trained weights, and test it.
 

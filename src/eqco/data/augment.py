@@ -156,7 +156,7 @@ class Plan:
     ) -> "Plan":
         """The plan of these parameters for chunks of that many images."""
         mean, std = pipeline.normalisation(channels)
-        numbers = torch.arange(len(parameters))
+        numbers = torch.arange(len(parameters), device="cpu")
         rounds = torch.where(parameters.jittered, hue_round(parameters.order), NO_HUE)
         inside = 2 * rounds + (parameters.blurred ^ (rounds % 2 == 1))
         order = (numbers // chunk * 16 + inside).argsort()

@@ -110,4 +110,8 @@ def collate(
     errors = tuple(error for item in items for error in item.unreadable)
     views = zip(*(item.crops for item in read), strict=True)
     crops = [torch.stack(view).permute(0, 3, 1, 2) for view in views]
-    return crops, torch.tensor([item.number for item in read], dtype=torch.long), errors
+    return (
+        crops,
+        torch.tensor([item.number for item in read], dtype=torch.long, device="cpu"),
+        errors,
+    )

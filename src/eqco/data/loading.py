@@ -55,7 +55,7 @@ class EvaluationLoader:
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         labels = self.split.labels
         if labels is None:
-            labels = torch.full((len(self.split),), -1)
+            labels = torch.full((len(self.split),), -1, device="cpu")
         for pixels, numbers in self.pixels():
             pixels = pixels.to(self.device, non_blocking=True)
             images = evaluation_view(pixels, self.size, self.pipeline, self.dtype)
@@ -65,7 +65,7 @@ class EvaluationLoader:
         """Pixels and numbers of each batch, as they come from memory or from the workers."""
         images = self.split.images
         if isinstance(images, MemoryImages):
-            for numbers in torch.arange(len(images)).split(self.batch_size):
+            for numbers in torch.arange(len(images), device="cpu").split(self.batch_size):
                 yield images.pixels[numbers[0] : numbers[-1] + 1], numbers
             return
         crops = CentreCrops(images, self.size)

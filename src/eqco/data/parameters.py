@@ -14,7 +14,9 @@ from eqco.runtime.seeds import counter_generator
 __all__ = ["Parameters", "crop_boxes", "draw_parameters"]
 
 ATTEMPTS = 10  # of torchvision's RandomResizedCrop, before it takes the centre
-ORDERS = torch.tensor(list(permutations(range(4))))  # of brightness, contrast, saturation, hue
+ORDERS = torch.tensor(
+    list(permutations(range(4))), device="cpu"
+)  # of brightness, contrast, saturation, hue
 # Independent streams of one seed; see `counter_generator`.
 STREAM_ORDER, STREAM_VIEWS, STREAM_SPLIT = 0, 1, 2
 

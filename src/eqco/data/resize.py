@@ -76,7 +76,7 @@ def resized_crop_in_turn(images: Tensor, boxes: Tensor, size: int) -> Tensor:
 
     Images (N, C, H, W), uint8 or float32 on the CPU, become (N, C, size, size) of the same type.
     """
-    crops = torch.empty((*images.shape[:2], size, size), dtype=images.dtype)
+    crops = torch.empty((*images.shape[:2], size, size), dtype=images.dtype, device="cpu")
     for crop, image, (top, left, height, width) in zip(
         crops.split(1), images.split(1), boxes.tolist(), strict=True
     ):

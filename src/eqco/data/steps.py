@@ -91,7 +91,7 @@ class StepLoader:
         self.skip = on_unreadable == "skip"
         self.unreadable_list = unreadable_list
         self.unreadable: dict[str, UnreadableImageError] = {}
-        shares = torch.arange(num_queries).view(accumulation_steps, world_size, -1)
+        shares = torch.arange(num_queries, device="cpu").view(accumulation_steps, world_size, -1)
         self.rows = shares[:, rank].flatten()
         self.pixels: Tensor | None = None
         if isinstance(split.images, MemoryImages):

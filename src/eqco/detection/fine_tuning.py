@@ -14,7 +14,7 @@ from eqco.detection.average_precision import Detections
 from eqco.detection.batches import Batch, TrainingBatches, read_image
 from eqco.detection.model import faster_rcnn
 from eqco.detection.precise_bn import set_precise_statistics
-from eqco.detection.settings import DetectionSettings, rate_at
+from eqco.detection.settings import DetectionSettings, learning_rate_at
 from eqco.encoders import ResNet, sync_batch_norm
 from eqco.runtime import processes
 from eqco.runtime.checkpointing import checkpointing
@@ -47,7 +47,7 @@ class FineTuning:
 
     def rate(self, step: int) -> float:
         """The learning rate at a step."""
-        return rate_at(self.settings, self.batches.steps_per_epoch, step)
+        return learning_rate_at(self.settings, self.batches.steps_per_epoch, step)
 
 
 def build(
@@ -65,7 +65,8 @@ def build(
     several = processes.world_size() > 1
     if several:
         detector = sync_batch_norm(detector, device)
-    rate_at(settings, batches.steps_per_epoch, 0)  # refuses a warm-up longer than the training
+    # refuses a warm-up longer than the training
+    learning_rate_at(settings, batches.steps_per_epoch, 0)
     return FineTuning(
         settings=settings,
         detector=detector,

@@ -12,7 +12,7 @@ from eqco.runtime.errors import InputError
 from eqco.theory import scaled_learning_rate
 from eqco.training.schedules import learning_rate_factor
 
-__all__ = ["DESK", "DetectionSettings", "detection_profile", "rate_at", "with_epochs"]
+__all__ = ["DESK", "DetectionSettings", "detection_profile", "learning_rate_at", "with_epochs"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,11 +153,11 @@ def with_epochs(settings: DetectionSettings, epochs: int) -> DetectionSettings:
     )
 
 
-def rate_at(settings: DetectionSettings, steps_per_epoch: int, step: int) -> float:
+def learning_rate_at(settings: DetectionSettings, steps_per_epoch: int, step: int) -> float:
     """The learning rate at a step: 0.02 for 16 images, in proportion for others.
 
     >>> settings = DetectionSettings(num_images=8)
-    >>> [round(rate_at(settings, 1000, step), 6) for step in (1000, 7000, 11000)]
+    >>> [round(learning_rate_at(settings, 1000, step), 6) for step in (1000, 7000, 11000)]
     [0.01, 0.001, 0.0001]
     """
     peak = scaled_learning_rate(

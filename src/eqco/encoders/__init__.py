@@ -14,7 +14,8 @@ from eqco.encoders.foreign import fill, state_dict_in, unwrap
 from eqco.encoders.heads import linear_head, mlp_head, normalised_head
 from eqco.encoders.light import LightEncoder
 from eqco.encoders.momentum import scheduled_ema_decay, update_momentum
-from eqco.encoders.pixels import Pixels
+from eqco.encoders.pixels import ColourHistogram, Pixels
+from eqco.encoders.precision import Precision, autocast_to, choose_precision
 from eqco.encoders.resnet import ResNet, Stem, resnet
 from eqco.encoders.sync_batch_norm import (
     SyncBatchNorm1d,
@@ -27,16 +28,20 @@ __all__ = [
     "RESNETS",
     "TIMM",
     "Architecture",
+    "ColourHistogram",
     "Encoder",
     "LightEncoder",
     "Pixels",
+    "Precision",
     "ResNet",
     "Stem",
     "SyncBatchNorm1d",
     "SyncBatchNorm2d",
     "architecture_of",
+    "autocast_to",
     "average_running_statistics",
     "backbone_named",
+    "choose_precision",
     "feature_dim_of",
     "fill",
     "in_channels_of",

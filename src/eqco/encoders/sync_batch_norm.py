@@ -98,11 +98,14 @@ def joint_statistics(input: Tensor) -> tuple[Tensor, Tensor, int]:
     mean, variance = torch.batch_norm_update_stats(exact, None, None, 0.0)
     count = input[:, 0].numel()
     own = torch.cat([mean, variance, mean.new_tensor([count])])
-    means, variances, counts = processes.gather(own[None]).split([len(mean), len(mean), 1], dim=1)
-    total = counts.sum()
-    joint = (means * counts).sum(0) / total
-    spread = ((variances + (means - joint) ** 2) * counts).sum(0) / total
-    return joint, spread, int(total)
+    rows = processes.gather(own[None])
+    total = int(rows[:, -1].sum())
+    weights = rows[:, -1] / total
+    # the means of all means and of all variances at once; then the spread of the means is added
+    joint, spread = (weights @ rows[:, :-1]).chunk(2)
+    if len(rows) > 1:
+        spread = spread + weights @ (rows[:, : len(mean)] - joint).square_()
+    return joint, spread, total
 
 
 class _Normalise(torch.autograd.Function):
@@ -132,15 +135,17 @@ class _Normalise(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         input, weight, mean, variance = ctx.saved_tensors
-        # with statistics held fixed: w/σ · dL/dy, Σ x̂·dL/dy and Σ dL/dy of this process
-        fixed, weight_gradient, bias_gradient = torch.ops.aten.native_batch_norm_backward(
-            gradients[0], input, weight, mean, variance, None, None, False, ctx.eps, [True] * 3
+        only_sums = [False, True, True]  # of this process: Σ x̂·dL/dy and Σ dL/dy
+        _, weight_gradient, bias_gradient = torch.ops.aten.native_batch_norm_backward(
+            gradients[0], input, weight, mean, variance, None, None, False, ctx.eps, only_sums
         )
         sums = processes.sum_over_processes(torch.stack([weight_gradient, bias_gradient]))
-        means = sums * torch.rsqrt(variance + ctx.eps) / -ctx.count
+        scale = torch.rsqrt(variance + ctx.eps)
         if weight is not None:
-            means = means * weight
-        # what the statistics add is linear in x̂, and is added by the same kernel as the forward
-        fixed += F.batch_norm(input, mean, variance, means[0], means[1], eps=ctx.eps)
+            scale = scale * weight
+        # what the statistics add is linear in x̂, and is made by the same kernel as the forward
+        means = sums * (scale / -ctx.count)
+        through = F.batch_norm(input, mean, variance, means[0], means[1], eps=ctx.eps)
+        through.addcmul_(gradients[0], scale.view(-1, *[1] * (input.dim() - 2)))
         affine = (None, None) if weight is None else (weight_gradient, bias_gradient)
-        return fixed, *affine, None, None, None, None
+        return through, *affine, None, None, None, None

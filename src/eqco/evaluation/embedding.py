@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from eqco.data import EvaluationLoader, Split
 from eqco.data.albums import Album
 from eqco.data.images import FileImages
+from eqco.encoders import Precision, autocast_to
 from eqco.evaluation.features import fingerprint
 from eqco.runtime.atomic_files import atomic_write, refuse_existing, write_text
 from eqco.runtime.errors import InputError
@@ -43,6 +44,7 @@ class Embedding:
     workers: int = 0
     device: torch.device | str = "cpu"
     on_unreadable: Literal["error", "skip"] = "error"
+    precision: Precision = "float32"
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,7 @@ def parts_plan(how: Embedding, albums: Sequence[Album]) -> dict[str, Any]:
         "image_size": how.size,
         "batch_size": how.batch_size,
         "normalise": how.normalise,
+        "precision": how.precision,
     }
 
 
@@ -166,7 +169,9 @@ def compute_part(how: Embedding, album: Album, numbers: range, part: Path) -> No
     features: list[Tensor] = []
     read: list[Tensor] = []
     for images, seen in loader:
-        values = how.backbone(images).float()
+        with autocast_to(how.precision, images.device):
+            values = how.backbone(images)
+        values = values.float()
         finite = torch.isfinite(values).all(dim=1)
         if not finite.all():
             first = album.names[int(seen[~finite][0])]

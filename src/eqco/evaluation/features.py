@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from eqco.data import EvaluationLoader, Split
+from eqco.encoders import Precision, autocast_to
 from eqco.runtime import processes
 from eqco.runtime.errors import InputError
 
@@ -34,6 +35,7 @@ def extract_features(
     device: torch.device | str = "cpu",
     workers: int = 0,
     on_unreadable: Literal["error", "skip"] = "error",
+    precision: Precision = "float32",
     advance: Callable[[int], None] = lambda count: None,
 ) -> Features:
     """What `encode` makes of every image, seen through the evaluation pipeline.
@@ -47,6 +49,7 @@ def extract_features(
         size: pixels along each side.
         workers: processes that decode images on disk.
         on_unreadable: stop at an image that cannot be read, or leave it out.
+        precision: that `encode` computes in; features are float32 in any case.
         advance: takes the number of images done since it was called last.
     """
     require_labels(split)
@@ -60,15 +63,19 @@ def extract_features(
     )
     seen = []
     for images, truth in loader:
-        seen.append((encode(images).float().cpu(), truth.cpu()))
+        with autocast_to(precision, images.device):
+            values = encode(images)
+        seen.append((values.float().cpu(), truth.cpu()))
         advance(len(truth))
     # a process whose images are all left out learns the size of a feature from the others
     size_of_one = seen[0][0].shape[1] if seen else 0
-    size_of_one = int(processes.gather(torch.tensor([size_of_one])).max())
+    size_of_one = int(processes.gather(torch.tensor([size_of_one], device="cpu")).max())
     if size_of_one == 0:
         raise InputError(f"none of the {len(split)} images of {split.name!r} can be read.")
-    values = torch.cat([torch.empty(0, size_of_one), *(each for each, _ in seen)])
-    labels = torch.cat([torch.empty(0, dtype=torch.long), *(each for _, each in seen)])
+    values = torch.cat([torch.empty(0, size_of_one, device="cpu"), *(each for each, _ in seen)])
+    labels = torch.cat(
+        [torch.empty(0, dtype=torch.long, device="cpu"), *(each for _, each in seen)]
+    )
     if len(split) < processes.world_size():
         return Features(values, labels, split.classes)
     values, labels = processes.gather_uneven(values), processes.gather_uneven(labels)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from eqco.data import Split, StepLoader, ViewSpec, find_pipeline
 from eqco.data.images import MemoryImages
-from eqco.encoders import feature_dim_of
+from eqco.encoders import Precision, autocast_to, feature_dim_of
 from eqco.evaluation.features import (
     extract_features,
     fingerprint,
@@ -107,6 +107,7 @@ def train_linear(
     seed: int = 0,
     device: torch.device | str = "cpu",
     workers: int = 0,
+    precision: Precision = "float32",
     checkpoint: Path | None = None,
     overwrite: bool = False,
     advance: Callable[[int], None] = lambda count: None,
@@ -119,6 +120,7 @@ def train_linear(
         test: labelled images; seen at their centre, once, when training is over.
         size: pixels along each side.
         seed: of the order, the crops and the first weights.
+        precision: that the backbone computes in; the classifier is float32 in any case.
         checkpoint: written after every epoch and at a signal, after which the process ends as the
             signal asks; if it is there, training resumes from it.
         overwrite: begin anew if the checkpoint is of another training, which else is refused.
@@ -149,7 +151,7 @@ def train_linear(
         classifier.parameters(), protocol.learning_rate, weight_decay=protocol.weight_decay
     )
     about = {"protocol": asdict(protocol), "seed": seed, "size": size, "backbone": before}
-    about |= {"images": images_hash(train), "classes": list(train.classes)}
+    about |= {"images": images_hash(train), "classes": list(train.classes), "precision": precision}
     losses: list[float] = []
     loss_sum = torch.zeros((), device=device)  # of the epoch so far
     first, epoch = 0, steps.steps_per_epoch
@@ -175,8 +177,9 @@ def train_linear(
         None if checkpoint is None else save, total_steps=last, every=(epoch,)
     ) as checkpoints:
         for step, (batch,) in enumerate(steps.iterate(first, last), first):
-            with torch.no_grad():
-                features = backbone(batch.views[0]).float()
+            with torch.no_grad(), autocast_to(precision, batch.index.device):
+                features = backbone(batch.views[0])
+            features = features.float()
             for group in optimiser.param_groups:
                 group["lr"] = protocol.rate(step, epoch)
             loss = F.cross_entropy(classifier(features), labels[batch.index])
@@ -201,7 +204,9 @@ def train_linear(
     after = fingerprint(backbone)
     if after != before:
         raise RuntimeError(f"the backbone changed from {before} to {after} while it was frozen")
-    seen = extract_features(backbone, test, size=size, device=device, workers=workers)
+    seen = extract_features(
+        backbone, test, size=size, device=device, workers=workers, precision=precision
+    )
     with torch.no_grad():
         scores = classifier(seen.values.to(device)).cpu()
     return LinearResult(

@@ -227,7 +227,7 @@ def stratified_part(labels: Tensor, share: float, seed: int) -> Tensor:
     for label in labels.unique().tolist():
         members = (labels == label).nonzero()[:, 0]
         take = min(max(1, round(share * len(members))), len(members) - 1)
-        order = torch.randperm(len(members), generator=generator).to(labels.device)
+        order = torch.randperm(len(members), generator=generator, device="cpu").to(labels.device)
         mask[members[order[:take]]] = True
     if not mask.any():
         raise InputError(

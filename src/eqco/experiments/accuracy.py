@@ -26,31 +26,35 @@ __all__ = ["accuracies"]
 def accuracies(run: TrainedRun, task: TrainingTask, context: RunContext) -> dict[str, float]:
     """Accuracies of the trained encoder between 0 and 1, beside raw pixels and first weights.
 
-    What was measured is kept beside the training, for other experiments that ask for it.
+    What was measured is stored beside the training, for other experiments that need it.
     """
-    found: dict[str, float] = {"knn": run.knn(task.neighbours)}
     if isinstance(task.accuracy, LinearProtocol):
         # pixels of ImageNet are too many for a classifier of their own
-        return found | {"linear": linear_accuracy(run, task.accuracy, context)}
-    if task.accuracy == "probe":
-        found["probe"] = linear_probe(run, context)
+        knn = frozen_accuracies(run, task.neighbours, context, probe=False)
+        return knn | {"linear": linear_accuracy(run, task.accuracy, context)}
+    found = frozen_accuracies(run, task.neighbours, context, probe=task.accuracy == "probe")
     return found | reference_accuracies(run, task.neighbours, context)
 
 
-def linear_probe(run: TrainedRun, context: RunContext) -> float:
-    """A logistic regression on features of the images as they are."""
-    kept = run.directory.path / "probe.json"
-    if not kept.exists():
+def frozen_accuracies(
+    run: TrainedRun, neighbours: int, context: RunContext, *, probe: bool
+) -> dict[str, float]:
+    """kNN and, if asked for, a logistic regression on features of the images as they are."""
+    path = run.directory.path / f"accuracy-{neighbours}{'-probe' * probe}.json"
+    if not path.exists():
         encoder = load(run.directory.path).to(context.device)
         train, test = features_of(encoder.features, run.source, run.training, context.device)
-        write_json(kept, {"probe": probe_accuracy(test, train).accuracy})
-    return float(read_json(kept)["probe"])
+        found = {"knn": knn_accuracy(test, train, neighbours=neighbours)}
+        if probe:
+            found["probe"] = probe_accuracy(test, train).accuracy
+        write_json(path, found)
+    return dict(read_json(path))
 
 
 def linear_accuracy(run: TrainedRun, protocol: LinearProtocol, context: RunContext) -> float:
     """Top-1 by the paper's protocol, resumed after a stop."""
-    kept = run.directory.path / f"{protocol_name(protocol)}.json"
-    if not kept.exists():
+    path = run.directory.path / f"{protocol_name(protocol)}.json"
+    if not path.exists():
         result = train_linear(
             load(run.directory.path).backbone,
             run.source["train"],
@@ -60,11 +64,11 @@ def linear_accuracy(run: TrainedRun, protocol: LinearProtocol, context: RunConte
             seed=run.training.training.seed,
             device=context.device,
             workers=run.training.data.workers,
-            checkpoint=kept.with_suffix(".pt"),
+            checkpoint=path.with_suffix(".pt"),
         )
         accuracy = (result.scores.argmax(dim=1) == result.labels).double().mean()
-        write_json(kept, {"linear": float(accuracy)})
-    return float(read_json(kept)["linear"])
+        write_json(path, {"linear": float(accuracy)})
+    return float(read_json(path)["linear"])
 
 
 def protocol_name(protocol: LinearProtocol) -> str:
@@ -99,9 +103,9 @@ def reference_accuracies(run: TrainedRun, neighbours: int, context: RunContext) 
 
     Kept in the context's folder, since all trainings of one network, data set and seed share them.
     """
-    kept = reference_file(run, neighbours, context.work)
-    if kept.exists():
-        return dict(read_json(kept))
+    path = reference_file(run, neighbours, context.work)
+    if path.exists():
+        return dict(read_json(path))
     untrained = build_encoder(run.training).eval().to(context.device)
     pixels = Pixels(run.training.data.image_size)
     found = {}
@@ -109,8 +113,8 @@ def reference_accuracies(run: TrainedRun, neighbours: int, context: RunContext) 
         train, test = features_of(encode, run.source, run.training, context.device)
         found[f"{name}_probe"] = probe_accuracy(test, train).accuracy
         found[f"{name}_knn"] = knn_accuracy(test, train, neighbours=neighbours)
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    write_json(kept, found)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, found)
     return found
 
 

@@ -9,7 +9,12 @@ from eqco.experiments.fig1 import FIG1
 from eqco.experiments.fig2 import FIG2
 from eqco.experiments.fig3 import FIG3
 from eqco.experiments.fig4 import FIG4
-from eqco.experiments.studies import STUDY_LENGTH, STUDY_MOMENTUM, STUDY_SMALL_BATCH
+from eqco.experiments.studies import (
+    STUDY_LENGTH,
+    STUDY_MOMENTUM,
+    STUDY_PRECISION,
+    STUDY_SMALL_BATCH,
+)
 from eqco.experiments.study_bound import STUDY_BOUND
 from eqco.experiments.tab2 import TAB2
 from eqco.experiments.tab5 import TAB5
@@ -39,6 +44,7 @@ EXPERIMENTS: dict[str, Experiment[Any]] = {
         TAB7,
         TAB8,
         STUDY_BOUND,
+        STUDY_PRECISION,
         DEMO,
         CIFAR_SIMO,
         TAB9,

@@ -1,11 +1,21 @@
 """Where a number stands in a table: values, of which words and axes are made at the very end."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
-__all__ = ["Coordinates", "Difference", "Loss", "Place", "axis_of", "distinct", "in_order"]
+__all__ = [
+    "Coordinates",
+    "Difference",
+    "Loss",
+    "Place",
+    "axis_of",
+    "distinct",
+    "group_by",
+    "in_order",
+]
 
+Item = TypeVar("Item")
 Loss = Literal["infonce", "eqco", "decoupled", "ml-cpc"]
 
 
@@ -23,6 +33,7 @@ class Coordinates:
     num_queries: int | None = None
     ema_decay: float | None = None
     batch_norm: Literal["shuffling", "sync"] | None = None
+    precision: Literal["float32", "bfloat16"] | None = None
     epochs: int | None = None
     after_epochs: float | None = None
     information: float | None = None
@@ -31,10 +42,10 @@ class Coordinates:
     category: str | None = None
 
     @property
-    def given(self) -> dict[str, Any]:
+    def values(self) -> dict[str, Any]:
         """The coordinates that are there, by name.
 
-        >>> Coordinates(loss="eqco", alpha=256).given
+        >>> Coordinates(loss="eqco", alpha=256).values
         {'loss': 'eqco', 'alpha': 256}
         """
         values = {each.name: getattr(self, each.name) for each in fields(self)}
@@ -42,12 +53,12 @@ class Coordinates:
 
     def only(self, *names: str) -> "Coordinates":
         """Some of the coordinates."""
-        return Coordinates(**{name: v for name, v in self.given.items() if name in names})
+        return Coordinates(**{name: v for name, v in self.values.items() if name in names})
 
     def without(self, *names: str) -> "Coordinates":
         """All but some of the coordinates.
 
-        >>> Coordinates(framework="SiMo", num_negatives=16).without("num_negatives").given
+        >>> Coordinates(framework="SiMo", num_negatives=16).without("num_negatives").values
         {'framework': 'SiMo'}
         """
         return replace(self, **dict.fromkeys(names))
@@ -74,7 +85,7 @@ def axis_of(places: Sequence[Place]) -> tuple[str, dict[Place, float]]:
     >>> axis_of(["AP", "AP50"])
     ('', {})
     """
-    given = [place.given for place in places if isinstance(place, Coordinates)]
+    given = [place.values for place in places if isinstance(place, Coordinates)]
     names = {name for each in given for name in each}
     if len(given) < len(places) or len(names) != 1:
         return "", {}
@@ -87,6 +98,18 @@ def axis_of(places: Sequence[Place]) -> tuple[str, dict[Place, float]]:
 def distinct(places: Iterable[Any]) -> list[Any]:
     """Each once, in the order of their first places."""
     return list(dict.fromkeys(places))
+
+
+def group_by(items: Iterable[Item], key: Callable[[Item], Any]) -> dict[Any, list[Item]]:
+    """Items by their key, the groups in the order of their first items.
+
+    >>> group_by([3, 4, 5], key=lambda number: number % 2)
+    {1: [3, 5], 0: [4]}
+    """
+    groups: dict[Any, list[Item]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
 
 
 def in_order(columns: Iterable[Place]) -> list[Place]:

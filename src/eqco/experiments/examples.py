@@ -74,7 +74,7 @@ DEMO = example(
     "demo",
     "SiMo with 16 negatives on the embedded photos",
     (0, 1, 2),
-    smoke=simo_on("groceries", 20, profiles.DEMO, epochs=4, num_queries=64, diagnose_every=5),
+    smoke=simo_on("groceries", 20, profiles.DEMO, epochs=2, num_queries=64, diagnose_every=5),
     desk=simo_on("groceries", 20, profiles.DEMO),
 )
 CIFAR_SIMO = example(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 
 from eqco.experiments.coordinates import Place
 from eqco.runtime.errors import InputError
@@ -33,9 +33,8 @@ __all__ = [
     "RunResult",
     "command_for",
     "missing_runs",
-    "plain",
     "processor_seconds",
-    "recorded",
+    "profile_records",
     "reproduce",
     "seed_by_seed",
 ]
@@ -43,8 +42,15 @@ __all__ = [
 # Data sets that do not come with the package: `eqco reproduce` has an option for each.
 FOLDERS = ("cifar10", "imagenet", "tiny-imagenet-20", "bccd", "coco")
 
-Recipe = dict[str, Any]
-Task = TypeVar("Task")  # what one run does: a value with to_dict(), or a dict
+
+class HasRecipe(Protocol):
+    """What one run does, as a value."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The recipe as a record holds it."""
+
+
+Task = TypeVar("Task", bound=HasRecipe)
 Tables = Mapping[str, Sequence["Comparison"]]  # by title
 Advance = Callable[[int], None]
 
@@ -183,11 +189,6 @@ class Experiment(Generic[Task]):
         return self.profiles[profile]
 
 
-def plain(task: Any) -> Recipe:
-    """A task as a record holds it."""
-    return task if isinstance(task, dict) else dict(task.to_dict())
-
-
 def seed_by_seed(cells: Sequence[Comparison]) -> dict[int, tuple[float, ...]]:
     """What the cells say for each seed that all of them have.
 
@@ -201,9 +202,9 @@ def seed_by_seed(cells: Sequence[Comparison]) -> dict[int, tuple[float, ...]]:
     return {seed: tuple(values[seed] for values in found) for seed in shared}
 
 
-def recorded(experiment: Experiment[Any], profile: str, results: Path) -> list[Record]:
+def profile_records(experiment: Experiment[Any], profile: str, results: Path) -> list[Record]:
     """The records of the tasks that a profile has now; others in the folder are left out."""
-    wanted = {recipe_hash(plain(task)) for task in experiment.recipes(profile)}
+    wanted = {recipe_hash(task.to_dict()) for task in experiment.recipes(profile)}
     return read_records(results, experiment.folder, profile, wanted)
 
 
@@ -217,7 +218,7 @@ def command_for(
 
     `folders` are those known by data set, `options` further flags and their values.
     """
-    recipes = [plain(task) for task in experiment.recipes(profile)]
+    recipes = [task.to_dict() for task in experiment.recipes(profile)]
     needs = {recipe.get("data") for recipe in recipes}
     needs |= {recipe["pretraining"]["data"] for recipe in recipes if "pretraining" in recipe}
     words = ["eqco", "reproduce", experiment.name, "--profile", profile]
@@ -243,7 +244,7 @@ def missing_runs(
         (task, seed)
         for seed in seeds
         for task in experiment.recipes(profile)
-        if find_record(results, experiment.folder, profile, plain(task), seed) is None
+        if find_record(results, experiment.folder, profile, task.to_dict(), seed) is None
     ]
 
 
@@ -266,7 +267,7 @@ def reproduce(
         Record(
             experiment=experiment.folder,
             profile=profile,
-            recipe=plain(task),
+            recipe=task.to_dict(),
             seed=seed,
             metrics=result.metrics,
             curves=result.curves,
@@ -279,5 +280,5 @@ def reproduce(
         record
         for seed in seeds
         for task in experiment.recipes(profile)
-        if (record := find_record(results, experiment.folder, profile, plain(task), seed))
+        if (record := find_record(results, experiment.folder, profile, task.to_dict(), seed))
     ]

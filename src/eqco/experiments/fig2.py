@@ -36,10 +36,10 @@ QUANTITIES = ("mean", "deviation")
 
 
 def measure_gradients(task: GradientTask, seed: int, context: RunContext) -> RunResult:
-    """Train the baseline, or find it trained, and measure at its kept moments."""
+    """Train the baseline, or find it trained, and measure at its saved moments."""
     run = train_once(task.training, seed, context)
     metrics: dict[str, float] = {}
-    for checkpoint in kept_moments(run):
+    for checkpoint in saved_moments(run):
         state = read_checkpoint(checkpoint)
         for (loss, count), norms in norms_at(state, run, task, context).items():
             for quantity, value in zip(QUANTITIES, norms, strict=True):
@@ -56,17 +56,17 @@ def metric_name(share: float, loss: str, count: int, quantity: str) -> str:
     return f"{share:g} {loss} K={count} {quantity}"
 
 
-def kept_moments(run: TrainedRun) -> list[Path]:
-    """The checkpoints that the training kept for good; refused if one is gone."""
-    kept = sorted(run.directory.checkpoints.glob("step-*.pt"))
+def saved_moments(run: TrainedRun) -> list[Path]:
+    """The checkpoints that the training saved for good; refused if one is missing."""
+    found = sorted(run.directory.checkpoints.glob("step-*.pt"))
     settings = run.training.training
     expected = settings.epochs // settings.keep_every
-    if len(kept) != expected:
+    if len(found) != expected:
         raise InputError(
-            f"{run.directory.checkpoints} has {len(kept)} kept moments of a training that keeps "
+            f"{run.directory.checkpoints} has {len(found)} saved moments of a training that saves "
             f"{expected}. Move {run.directory.path} away to train it again."
         )
-    return kept
+    return found
 
 
 def norms_at(
@@ -123,7 +123,7 @@ def table(records: Sequence[Record], quantity: str) -> list[Comparison]:
         return []
     (several,) = by_run(records).values()
     settings = records[0].recipe["training"]["training"]
-    epochs, kept = settings["epochs"], settings["keep_every"]
+    epochs, every = settings["epochs"], settings["keep_every"]
     return [
         Comparison.of(
             Coordinates(loss=loss, after_epochs=share * epochs),
@@ -133,7 +133,7 @@ def table(records: Sequence[Record], quantity: str) -> list[Comparison]:
                 for seed, record in several.items()
             },
         )
-        for share in [moment * kept / epochs for moment in range(1, epochs // kept + 1)]
+        for share in [moment * every / epochs for moment in range(1, epochs // every + 1)]
         for loss in LOSSES
         for count in records[0].recipe["counts"]
     ]

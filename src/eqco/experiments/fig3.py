@@ -55,7 +55,7 @@ def cell(framework: str, alpha: float | None, count: int, task: TrainingTask | N
     return Cell(at=at, task=task, published=published)
 
 
-def named(scale: Scale) -> dict[str, list[Named]]:
+def named_numbers(scale: Scale) -> dict[str, list[Named]]:
     """The headline, and what another paper reports of SimCLR."""
     few, most = min(256, scale.memory // 2), float(scale.memory)
     losses: tuple[tuple[Loss, float | None, str], ...] = (
@@ -97,5 +97,5 @@ FIG3 = grid_experiment(
     },
     quantities=("knn", "information"),
     baselines=GAINED,
-    named=named,
+    named=named_numbers,
 )

@@ -141,6 +141,7 @@ def grid_experiment(
     quantities: Sequence[str] = ("knn",),
     baselines: Mapping[str, Baseline] | None = None,
     named: Callable[[Scale], Mapping[str, Sequence[Named]]] = lambda scale: {},
+    seeds: Mapping[str, tuple[int, ...]] = SEEDS,
 ) -> Experiment[TrainingTask]:
     """An experiment that is a table of trainings.
 
@@ -154,6 +155,7 @@ def grid_experiment(
         quantities: shown in further tables.
         baselines: title -> where the cell stands that another is compared with, seed by seed.
         named: scale -> tables of what the paper's text says, by title.
+        seeds: of each profile.
     """
 
     def compare(records: Sequence[Record]) -> list[Comparison]:
@@ -182,7 +184,7 @@ def grid_experiment(
         number=number,
         title=title,
         profiles={profile: trainings(grid) for profile, grid in cells.items()},
-        seeds=SEEDS,
+        seeds=seeds,
         size=training_steps,
         run=pretrain_and_evaluate,
         compare=compare,

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 
 from eqco.assembly import build_encoder
-from eqco.experiments.experiment import Experiment, missing_runs, plain, recorded
+from eqco.experiments.experiment import Experiment, missing_runs, profile_records
 from eqco.experiments.tasks import TrainingTask
 from eqco.experiments.training_runs import IMAGES
 from eqco.recipes import Recipe
@@ -52,11 +52,11 @@ def status(
     here = hardware()["processor"]
     records = [
         record
-        for record in recorded(experiment, profile, results)
+        for record in profile_records(experiment, profile, results)
         if record.hardware["processor"] == here
     ]
     sizes = {
-        recipe_hash(plain(task)): experiment.size(task) for task in experiment.recipes(profile)
+        recipe_hash(task.to_dict()): experiment.size(task) for task in experiment.recipes(profile)
     }
     units = sum(sizes[recipe_hash(record.recipe)] for record in records)
     seconds: float | None = 0.0

@@ -1,4 +1,4 @@
-"""Studies of ours with SiMo: the length of training, the momentum of its keys, small batches."""
+"""Studies of ours: the length of training, the momentum of keys, small batches, bfloat16."""
 
 import math
 from collections.abc import Collection
@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import Literal
 
 from eqco.experiments.coordinates import Coordinates, Loss
-from eqco.experiments.grid import Cell, grid_experiment, loss_of
-from eqco.experiments.tasks import simo
+from eqco.experiments.grid import SEEDS, Cell, grid_experiment, loss_of
+from eqco.experiments.tasks import TrainingTask, moco, simclr, simo
 from eqco.recipes.profiles import DESK, EMBEDDED, PAPER, SMOKE, Scale
 
-__all__ = ["STUDY_LENGTH", "STUDY_MOMENTUM", "STUDY_SMALL_BATCH"]
+__all__ = ["STUDY_LENGTH", "STUDY_MOMENTUM", "STUDY_PRECISION", "STUDY_SMALL_BATCH"]
 
 FEW = 4
 SOURCES: tuple[Literal["batch", "batch and queue"], ...] = ("batch", "batch and queue")
@@ -28,7 +28,7 @@ def length_cells(scale: Scale, lengths: list[int], alpha: float) -> list[Cell]:
                 loss=loss_of(imitated),
                 alpha=imitated,
                 num_negatives=count or scale.num_queries - 1,
-                epochs=scale.shortened(epochs),
+                epochs=scale.scaled_epochs(epochs),
             ),
             task=simo(scale, count=count, alpha=imitated, epochs=epochs),
         )
@@ -65,7 +65,7 @@ def momentum_cells(
     """Rows: β, of which Table 6 has two; columns: epochs, of which it has one."""
     return [
         Cell(
-            at=Coordinates(ema_decay=decay, epochs=scale.shortened(epochs)),
+            at=Coordinates(ema_decay=decay, epochs=scale.scaled_epochs(epochs)),
             task=simo(scale, count=None, alpha=alpha, epochs=epochs, ema_decay=decay),
         )
         for epochs in lengths  # the short ones are done first
@@ -121,7 +121,7 @@ STUDY_SMALL_BATCH = grid_experiment(
     title="Small batches, with and without a short queue, under three losses",
     axis="num_queries",
     cells={
-        "smoke": batch_cells(SMOKE, [8], 200),
+        "smoke": batch_cells(SMOKE, [16], 200),
         # a third of the usual length: at N = 16 a step of overhead is a step of computing
         "desk": batch_cells(DESK, [16, 64], 67),
         "embedded": batch_cells(EMBEDDED, [16], 200),
@@ -131,4 +131,55 @@ STUDY_SMALL_BATCH = grid_experiment(
     baselines={
         "Gained over InfoNCE on the batch alone, points of accuracy, seed by seed": plain_batch
     },
+)
+
+
+PRECISIONS: tuple[Literal["float32", "bfloat16"], ...] = ("float32", "bfloat16")
+
+
+def precision_cells(scale: Scale) -> list[Cell]:
+    """Rows: the published recipes; columns: what the encoder computes in.
+
+    bfloat16 is what precision auto chooses; it is named, so that a record says what was computed.
+    """
+    recipes = {
+        "SiMo": simo(scale, count=16, alpha=256),
+        "MoCo v1": moco("mocov1", scale, count=scale.memory, alpha=None),
+        "MoCo v2": moco("mocov2", scale, count=scale.memory, alpha=None),
+        "SimCLR": simclr(scale, count=scale.num_queries, alpha=256),
+    }
+    return [
+        Cell(
+            at=Coordinates(framework=name, precision=precision),
+            task=in_precision(task, precision),
+        )
+        for name, task in recipes.items()
+        for precision in PRECISIONS
+    ]
+
+
+def in_precision(task: TrainingTask, precision: Literal["float32", "bfloat16"]) -> TrainingTask:
+    """The same training in another precision."""
+    training = replace(task.recipe.training, precision=precision)
+    return replace(task, recipe=replace(task.recipe, training=training))
+
+
+def in_float32(at: Coordinates, places: Collection[Coordinates]) -> Coordinates:
+    """The same recipe in float32."""
+    return replace(at, precision="float32")
+
+
+STUDY_PRECISION = grid_experiment(
+    name="study-precision",
+    title="The published recipes in bfloat16 and in float32",
+    axis="precision",
+    cells={
+        "smoke": precision_cells(SMOKE),
+        "desk": precision_cells(DESK),
+        "embedded": precision_cells(EMBEDDED),
+        "paper": precision_cells(PAPER),
+    },
+    quantities=("knn", "information"),
+    baselines={"bfloat16 less float32, points of accuracy, seed by seed": in_float32},
+    seeds={**SEEDS, "desk": (0, 1, 2)},
 )

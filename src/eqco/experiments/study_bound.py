@@ -8,13 +8,16 @@ lower loss: both are shown, beside log((1+α)/(1+K)), which no critic's excess p
 
 import math
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from eqco.experiments.experiment import Comparison, Experiment, Recipe, RunContext, RunResult
-from eqco.runtime.records import Record
+from eqco.experiments.coordinates import group_by
+from eqco.experiments.experiment import Comparison, Experiment, RunContext, RunResult
+from eqco.runtime.records import Record, as_read
 from eqco.runtime.seeds import random_source
 from eqco.theory import (
     best_critic_scale,
@@ -31,27 +34,45 @@ from eqco.theory import (
 __all__ = ["STUDY_BOUND", "crossing"]
 
 CHUNK = 200  # queries drawn at once; each has as many negatives as the largest K
-LARGEST_SCALE = 32.0  # where the search for the best multiple ends
 CRITICS = {"excess": "true ratio", "best": "best multiple"}  # curve -> the critic it is of
 
 
-def run(recipe: Recipe, seed: int, context: RunContext) -> RunResult:
+@dataclass(frozen=True, kw_only=True)
+class BoundTask:
+    """One true value: queries to draw, and the K and α to try.
+
+    The search for the best multiple of the true log-ratio ends at `largest_scale`.
+    """
+
+    information: float
+    queries: int
+    negatives: tuple[int, ...]
+    alphas: tuple[int, ...] = tuple(2**power for power in range(1, 17))
+    dim: int = 20
+    largest_scale: float = 32.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """As a record holds it."""
+        return as_read(asdict(self))
+
+
+def run(task: BoundTask, seed: int, context: RunContext) -> RunResult:
     """f̂ − truth for every K and α ≥ K, of the true ratio and of its best multiple.
 
     Smaller K use the first of the negatives drawn for the largest, so that K alone differs.
     """
-    truth, alphas = recipe["information"], recipe["alphas"]
-    positive, negative = log_ratios(recipe, seed)
+    truth, alphas = task.information, task.alphas
+    positive, negative = log_ratios(task, seed)
     metrics: dict[str, float] = {}
     curves: dict[str, dict[str, list[float | None]]] = {"excess": {}, "best": {}, "scale": {}}
-    for count in recipe["negatives"]:
+    for count in task.negatives:
         drawn = negative[:, :count]
         cells: list[tuple[float | None, ...]] = []
         for alpha in alphas:
             if alpha < count:
                 cells.append((None, None, None))
                 continue
-            scale = best_critic_scale(positive, drawn, alpha=alpha, largest=recipe["largest_scale"])
+            scale = best_critic_scale(positive, drawn, alpha=alpha, largest=task.largest_scale)
             plain = excess_at(alpha, positive, drawn, truth)
             cells.append((plain, excess_at(alpha, positive, drawn, truth, scale=scale), scale))
             context.advance(1)
@@ -71,14 +92,14 @@ def crossing_name(critic: str, count: int) -> str:
     return f"alpha at the truth, {critic}, K={count}"
 
 
-def log_ratios(recipe: Recipe, seed: int) -> tuple[Tensor, Tensor]:
+def log_ratios(task: BoundTask, seed: int) -> tuple[Tensor, Tensor]:
     """The true log-ratio of the positives, (Q,), and of the negatives, (Q, largest K)."""
-    largest, dim = max(recipe["negatives"]), recipe["dim"]
-    generator = random_source(seed, largest, recipe["information"], "bound study")
-    correlation = gaussian_correlation(recipe["information"], dim)
+    largest, dim = max(task.negatives), task.dim
+    generator = random_source(seed, largest, task.information, "bound study")
+    correlation = gaussian_correlation(task.information, dim)
     positives, negatives = [], []
-    for start in range(0, recipe["queries"], CHUNK):
-        count = min(CHUNK, recipe["queries"] - start)
+    for start in range(0, task.queries, CHUNK):
+        count = min(CHUNK, task.queries - start)
         x, y = gaussian_pairs(correlation, dim, count, generator)
         others = torch.randn(count, largest, dim, dtype=torch.float64, generator=generator)
         positives.append(gaussian_log_ratio(x, y, correlation))
@@ -148,23 +169,15 @@ def crossings(records: Sequence[Record]) -> dict[str, list[Comparison]]:
 
 def by_truth(records: Sequence[Record]) -> dict[float, list[Record]]:
     """The records of each true value, the smallest first."""
-    groups: dict[float, list[Record]] = {}
-    for record in sorted(records, key=lambda record: (record.recipe["information"], record.seed)):
-        groups.setdefault(record.recipe["information"], []).append(record)
-    return groups
+    ordered = sorted(records, key=lambda record: (record.recipe["information"], record.seed))
+    return group_by(ordered, key=lambda record: record.recipe["information"])
 
 
-def recipes(queries: int, informations: Sequence[float], largest_k: int) -> list[Recipe]:
+def tasks(queries: int, informations: Sequence[float], largest_k: int) -> list[BoundTask]:
     """One run for each true value."""
+    negatives = tuple(2**power for power in range(1, largest_k.bit_length()))
     return [
-        {
-            "information": information,
-            "dim": 20,
-            "queries": queries,
-            "negatives": [2**power for power in range(1, largest_k.bit_length())],
-            "alphas": [2**power for power in range(1, 17)],
-            "largest_scale": LARGEST_SCALE,
-        }
+        BoundTask(information=information, queries=queries, negatives=negatives)
         for information in informations
     ]
 
@@ -173,11 +186,11 @@ STUDY_BOUND = Experiment(
     name="study-bound",
     title="Where f̂ exceeds the truth: by how much for K = 2 to 512, the table at alpha = 65536",
     profiles={
-        "smoke": recipes(400, [2.0], 16),
-        "desk": recipes(20_000, [2.0, 6.0, 10.0], 512),
+        "smoke": tasks(400, [2.0], 16),
+        "desk": tasks(20_000, [2.0, 6.0, 10.0], 512),
     },
     seeds={"smoke": (0,), "desk": (0,)},
-    size=lambda recipe: sum(a >= k for k in recipe["negatives"] for a in recipe["alphas"]),
+    size=lambda task: sum(a >= k for k in task.negatives for a in task.alphas),
     run=run,
     compare=compare,
     further=crossings,

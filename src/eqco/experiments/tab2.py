@@ -27,14 +27,14 @@ def cells(scale: Scale, lengths: tuple[int, ...]) -> list[Cell]:
             framework=framework,
             num_negatives=scale.memory if count is None else min(count, scale.num_queries - 1),
             alpha=scale.num_queries if alpha == 256 else alpha,
-            epochs=scale.shortened(epochs),
+            epochs=scale.scaled_epochs(epochs),
         )
         found.append(Cell(at=at, task=task, published=number, printed=printed))
     beyond = Coordinates(framework="SimCLR", num_negatives=256, alpha=4096.0, epochs=200)
     n = scale.num_queries
     found.append(
         Cell(
-            at=replace(beyond, num_negatives=n, epochs=scale.shortened(200)),
+            at=replace(beyond, num_negatives=n, epochs=scale.scaled_epochs(200)),
             task=simclr(scale, count=n, alpha=4096),
             published=TEXT["SimCLR, K=256, alpha=4096"],
             printed=beyond,
@@ -56,9 +56,9 @@ def task_of(
     return simo(scale, count=count, alpha=scale.num_queries, epochs=epochs)
 
 
-def named(scale: Scale) -> dict[str, list[Named]]:
+def named_numbers(scale: Scale) -> dict[str, list[Named]]:
     """The difference that Section 3 names."""
-    epochs = scale.shortened(800)
+    epochs = scale.scaled_epochs(800)
     return {
         "Named in the text, points of accuracy": [
             Named(
@@ -84,5 +84,5 @@ TAB2 = grid_experiment(
         "embedded": cells(EMBEDDED, (200,)),
         "paper": cells(PAPER, (200, 800)),
     },
-    named=named,
+    named=named_numbers,
 )

@@ -49,7 +49,7 @@ def cells(scale: Scale, widths: tuple[int, ...]) -> list[Cell]:
     ]
 
 
-def named(scale: Scale) -> dict[str, list[Named]]:
+def named_numbers(scale: Scale) -> dict[str, list[Named]]:
     """What the text says of the wide models beside the usual one."""
     usual = task(scale, 1, 65536) if scale is PAPER else None
     return {
@@ -93,12 +93,12 @@ GRID = grid_experiment(
     title="SiMo with wider models",
     axis="alpha",
     cells={
-        "smoke": cells(SMOKE, (2,)),
+        "smoke": cells(replace(SMOKE, num_queries=128), (2,)),  # five steps
         "desk": cells(DESK, (2, 4)),
         "embedded": cells(EMBEDDED, (2,)),
         "paper": cells(PAPER, (1, 2, 4)),
     },
-    named=named,
+    named=named_numbers,
 )
 
 

@@ -5,8 +5,8 @@ alone. `desk` compares a ResNet-18 with random weights and one that SiMo trained
 of Tiny-ImageNet, on 205 images of blood cells.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,6 @@ from eqco.detection import (
 from eqco.detection.settings import (
     DESK,
     DetectionSettings,
-    detection_from_dict,
     detection_to_dict,
 )
 from eqco.experiments.coordinates import Coordinates
@@ -28,7 +27,6 @@ from eqco.experiments.experiment import (
     Comparison,
     Experiment,
     MissingDataError,
-    Recipe,
     RunContext,
     RunResult,
     seed_by_seed,
@@ -42,8 +40,7 @@ from eqco.experiments.training_runs import (
     refuse_stopped,
     train_or_resume,
 )
-from eqco.recipes import RECIPES, profiles, recipe_from_dict, recipe_to_dict
-from eqco.recipes import Recipe as TrainingRecipe
+from eqco.recipes import RECIPES, Recipe, profiles, recipe_to_dict
 from eqco.runtime.errors import InputError
 from eqco.runtime.records import Record, recipe_hash
 from eqco.runtime.run_directory import RunDirectory, read_json
@@ -56,14 +53,51 @@ RANDOM = "random init"
 CLASS_AP50 = "AP50, "  # before the class, in the name of a metric
 
 
-def run(recipe: Recipe, seed: int, context: RunContext) -> RunResult:
+@dataclass(frozen=True)
+class Pretraining:
+    """A training that the runs of a table share: its folder, data and recipe."""
+
+    run: str
+    data: str
+    recipe: Recipe
+
+
+@dataclass(frozen=True)
+class DetectionTask:
+    """One fine-tuning: the row of the table, annotated data, settings, where it starts from."""
+
+    initial: str
+    data: str
+    backbone: str
+    detection: DetectionSettings
+    pretraining: Pretraining | None = None
+
+    @property
+    def steps(self) -> int:
+        """Steps of the fine-tuning."""
+        return self.detection.epochs * (IMAGES[self.data] // self.detection.num_images)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As a record holds it."""
+        detection = detection_to_dict(self.detection)
+        del detection["seed"]  # the record's own
+        plain = {**vars(self), "detection": detection}
+        if self.pretraining is None:
+            del plain["pretraining"]
+        else:
+            recipe = recipe_to_dict(self.pretraining.recipe)
+            plain["pretraining"] = {**vars(self.pretraining), "recipe": recipe}
+        return plain
+
+
+def run(task: DetectionTask, seed: int, context: RunContext) -> RunResult:
     """Fine-tune and test one detector, resuming where an earlier call was stopped."""
-    files = RunDirectory(context.work / f"tab9-{recipe_hash(recipe)}-{seed}")
+    files = RunDirectory(context.work / f"tab9-{recipe_hash(task.to_dict())}-{seed}")
     earlier = cost_so_far(files)
     if files.result.exists():
-        context.advance(units(recipe))
+        context.advance(task.steps)
     else:
-        fine_tune(recipe, seed, files, context)
+        fine_tune(task, seed, files, context)
     result = read_json(files.result)
     classes = {
         f"{metric}, {name}": value
@@ -77,18 +111,18 @@ def run(recipe: Recipe, seed: int, context: RunContext) -> RunResult:
     )
 
 
-def fine_tune(recipe: Recipe, seed: int, run: RunDirectory, context: RunContext) -> None:
+def fine_tune(task: DetectionTask, seed: int, run: RunDirectory, context: RunContext) -> None:
     """Train and test the detector of one run, from the beginning or from its last checkpoint."""
     require_pycocotools()  # before hours of pre-training
     show = progress_callback(context)
-    folder = data_folder(recipe["data"], context)
-    weights, backbone = initial_weights(recipe, context), recipe["backbone"]
-    settings = detection_from_dict({**recipe["detection"], "seed": seed})
+    folder = data_folder(task.data, context)
+    weights = initial_weights(task, context)
+    settings = replace(task.detection, seed=seed)
     with add_cost(run):
         if context.launch is not None:
             detector = {"detection": detection_to_dict(settings), "weights": weights}
-            context.launch({**detector, "backbone": backbone}, str(folder), run.path)
-            context.advance(units(recipe))
+            context.launch({**detector, "backbone": task.backbone}, str(folder), run.path)
+            context.advance(task.steps)
             return
         if run.last.exists():
             outcome = resume_transfer(run.path, folder, device=context.device, show=show)
@@ -98,7 +132,7 @@ def fine_tune(recipe: Recipe, seed: int, run: RunDirectory, context: RunContext)
                 folder,
                 settings,
                 out=run.path,
-                backbone=backbone,
+                backbone=task.backbone,
                 device=context.device,
                 show=show,
             )
@@ -116,17 +150,17 @@ def data_folder(name: str, context: RunContext) -> Path:
     return context.folders[name]
 
 
-def initial_weights(recipe: Recipe, context: RunContext) -> str:
+def initial_weights(task: DetectionTask, context: RunContext) -> str:
     """What a run starts from; contrastive weights are trained first if need be."""
-    if "pretraining" in recipe:
-        return str(pretrain(recipe["pretraining"], context))
-    return "random" if recipe["initial"] == RANDOM else f"torchvision:{recipe['backbone']}"
+    if task.pretraining is not None:
+        return str(pretrain(task.pretraining, context))
+    return "random" if task.initial == RANDOM else f"torchvision:{task.backbone}"
 
 
-def pretrain(pretraining: Mapping[str, Any], context: RunContext) -> Path:
+def pretrain(pretraining: Pretraining, context: RunContext) -> Path:
     """Do what is missing of a pre-training; its run directory."""
-    run = RunDirectory(context.work / pretraining["run"])
-    if run.recipe.exists() and run.read_recipe() != pretraining["recipe"]:
+    run = RunDirectory(context.work / pretraining.run)
+    if run.recipe.exists() and run.read_recipe() != recipe_to_dict(pretraining.recipe):
         raise InputError(
             f"{run.path} holds a training by another recipe than tab9's; move it away, or choose "
             f"another --work."
@@ -134,8 +168,7 @@ def pretrain(pretraining: Mapping[str, Any], context: RunContext) -> Path:
     if not run.result.exists():
         # its steps are no part of the fine-tuning's progress
         silent = replace(context, advance=lambda count: None)
-        recipe = recipe_from_dict(pretraining["recipe"])
-        train_or_resume(recipe, pretraining["data"], run, silent)
+        train_or_resume(pretraining.recipe, pretraining.data, run, silent)
     return run.path
 
 
@@ -154,7 +187,7 @@ def compare(records: Sequence[Record]) -> list[Comparison]:
     }
     numbers = PUBLISHED["tab9"].numbers if records[0].profile == "paper" else {}
     cells = []
-    for row in dict.fromkeys(recipe["initial"] for recipe in PAPER):
+    for row in dict.fromkeys(task.initial for task in PAPER):
         runs = [record for record in records if record.recipe["initial"] == row]
         runs.sort(key=lambda record: record.seed)
         for key, column in columns.items():
@@ -190,32 +223,7 @@ def published_on_coco(records: Sequence[Record]) -> dict[str, list[Comparison]]:
     }
 
 
-def units(recipe: Recipe) -> int:
-    """Steps of one fine-tuning."""
-    settings = recipe["detection"]
-    return int(settings["epochs"] * (IMAGES[recipe["data"]] // settings["num_images"]))
-
-
-def from_weights(
-    initial: str,
-    data: str,
-    backbone: str,
-    settings: DetectionSettings,
-    pretraining: Mapping[str, Any] | None = None,
-) -> Recipe:
-    """One run of the table."""
-    detection = detection_to_dict(settings)
-    del detection["seed"]  # the record's own
-    recipe = {"initial": initial, "data": data, "backbone": backbone, "detection": detection}
-    return recipe if pretraining is None else {**recipe, "pretraining": dict(pretraining)}
-
-
-def pretraining_of(run_name: str, data: str, recipe: TrainingRecipe) -> dict[str, Any]:
-    """A pre-training that the runs of a table share."""
-    return {"run": run_name, "data": data, "recipe": recipe_to_dict(recipe)}
-
-
-def small_simo(*, size: int, num_queries: int, epochs: int, **changes: Any) -> TrainingRecipe:
+def small_simo(*, size: int, num_queries: int, epochs: int, **changes: Any) -> Recipe:
     """SiMo's recipe for a desk with a ResNet-18 that has the stem of a detector's."""
     recipe = profiles.at_scale(RECIPES["simo"], profiles.FOLDER)
     return replace(
@@ -229,10 +237,10 @@ def small_simo(*, size: int, num_queries: int, epochs: int, **changes: Any) -> T
 COCO = DetectionSettings(on_bad_boxes="skip")  # a few boxes of COCO's own are empty
 TINY = replace(DESK, epochs=2, drops=(1,), warmup_steps=1, sides=(64,), channels=16)
 TINY = replace(TINY, proposals=20, sampled_boxes=8, precise_images=8)
-SMOKE_PRETRAINING = pretraining_of(
+SMOKE_PRETRAINING = Pretraining(
     "tab9-smoke-pretraining-0", "groceries", small_simo(size=32, num_queries=128, epochs=1)
 )
-DESK_PRETRAINING = pretraining_of(
+DESK_PRETRAINING = Pretraining(
     "tab9-pretraining-0",
     "tiny-imagenet-20",
     small_simo(size=64, num_queries=128, epochs=20, save_every=2),
@@ -242,13 +250,20 @@ PAPER_PRETRAININGS = {
     "MoCo v2": moco("mocov2", profiles.PAPER, count=65536, alpha=None),
     "SiMo": simo(profiles.PAPER, count=16, alpha=256),
 }
-PAPER: list[Recipe] = [
-    from_weights(RANDOM, "coco", "resnet50", COCO),
-    from_weights("supervised", "coco", "resnet50", COCO),
+PAPER = [
+    DetectionTask(RANDOM, "coco", "resnet50", COCO),
+    DetectionTask("supervised", "coco", "resnet50", COCO),
+    *(
+        DetectionTask(
+            title,
+            "coco",
+            "resnet50",
+            COCO,
+            Pretraining(task.run_name(0), "imagenet", task.recipe),
+        )
+        for title, task in PAPER_PRETRAININGS.items()
+    ),
 ]
-for title, published in PAPER_PRETRAININGS.items():
-    pretraining = pretraining_of(published.run_name(0), "imagenet", published.recipe)
-    PAPER.append(from_weights(title, "coco", "resnet50", COCO, pretraining))
 
 TAB9 = Experiment(
     name="tab9",
@@ -257,17 +272,17 @@ TAB9 = Experiment(
     title="Object detection from random and from pre-trained weights",
     profiles={
         "smoke": [
-            from_weights(RANDOM, "squares", "resnet18", TINY),
-            from_weights("SiMo", "squares", "resnet18", TINY, SMOKE_PRETRAINING),
+            DetectionTask(RANDOM, "squares", "resnet18", TINY),
+            DetectionTask("SiMo", "squares", "resnet18", TINY, SMOKE_PRETRAINING),
         ],
         "desk": [
-            from_weights(RANDOM, "bccd", "resnet18", DESK),
-            from_weights("SiMo", "bccd", "resnet18", DESK, DESK_PRETRAINING),
+            DetectionTask(RANDOM, "bccd", "resnet18", DESK),
+            DetectionTask("SiMo", "bccd", "resnet18", DESK, DESK_PRETRAINING),
         ],
         "paper": PAPER,
     },
     seeds={"smoke": (0,), "desk": (0, 1), "paper": (0,)},
-    size=units,
+    size=lambda task: task.steps,
     run=run,
     compare=compare,
     conclude=lambda records: {

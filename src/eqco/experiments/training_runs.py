@@ -33,16 +33,6 @@ class TrainedRun:
     earlier: tuple[float, float]
     """Seconds, and seconds of processor, spent on it by earlier calls."""
 
-    def knn(self, neighbours: int) -> float:
-        """kNN accuracy at the end of training, between 0 and 1."""
-        ((name, accuracy),) = read_json(self.directory.result)["probe"].items()
-        if not name.startswith(f"knn{neighbours}_"):
-            raise InputError(
-                f"{self.directory.result} holds {name}, and the experiment needs "
-                f"{neighbours} neighbours. Move {self.directory.path} away to train it again."
-            )
-        return float(accuracy)
-
     @property
     def steps(self) -> int:
         """Steps that it was trained for."""
@@ -118,7 +108,7 @@ def train_or_resume(training: Recipe, data: str, run: RunDirectory, context: Run
         if run.last.exists():
             outcome = resume(run.path, source, device=context.device, show=show)
         else:
-            outcome = train(training, source, out=run.path, device=context.device, show=show)
+            outcome = train(source, training, out=run.path, device=context.device, show=show)
     refuse_stopped(outcome.stopped_by)
 
 

@@ -139,7 +139,8 @@ class KeyEncoderSettings(MethodSettings):
     ema_decay: float = 0.999
     """β of the key encoder (Eq. 16)."""
     ema_schedule: EMASchedule = "constant"
-    """cosine: β rises from ema_decay to 1 over the training."""
+    """cosine: β rises from ema_decay to 1 over the training; rising: from 0 to ema_decay over its
+    first six tenths."""
     shuffle_bn: bool = False
     """MoCo's shuffling BN, over encoder.bn_groups parts, instead of one statistic."""
 
@@ -169,8 +170,8 @@ class KeyEncoder(nn.Module):
         if not self.settings.shuffle_bn:
             return processes.gather(self.unit_keys(images))
         images = processes.gather(images)
-        order = torch.randperm(len(images), generator=generator_for("shuffle", self.seed, step))
-        order = order.to(images.device)
+        generator = generator_for("shuffle", self.seed, step)
+        order = torch.randperm(len(images), generator=generator, device="cpu").to(images.device)
         keys = processes.gather(self.unit_keys(images[order[processes.own_rows(len(order))]]))
         return torch.empty_like(keys).index_copy_(0, order, keys)
 
@@ -192,7 +193,7 @@ class KeyEncoder(nn.Module):
 
     def get_extra_state(self) -> Tensor:
         """The count that the schedule goes by: part of the state dict, on no device but the CPU."""
-        return torch.tensor(self.updates)
+        return torch.tensor(self.updates, device="cpu")
 
     def set_extra_state(self, state: Tensor) -> None:
         """Take over what `get_extra_state` gave."""

@@ -89,18 +89,18 @@ def largest_queue(memory: int, num_queries: int, dim: int) -> int:
     117320
     """
 
-    def needed(num_negatives: int) -> int:
+    def required(num_negatives: int) -> int:
         loss = loss_bytes(num_queries, num_negatives, dim, pool=num_negatives)
         return queue_bytes(num_negatives, dim) + loss
 
-    if needed(1) > memory:
+    if required(1) > memory:
         raise InputError(
             f"--memory {format_bytes(memory)} is too little: one negative for "
-            f"num_queries={num_queries} queries of dim={dim} takes {format_bytes(needed(1))}. "
+            f"num_queries={num_queries} queries of dim={dim} takes {format_bytes(required(1))}. "
             f"Give more, or lower --num-queries."
         )
     choices = range(1, memory // (dim * FLOAT) + 1)
-    return bisect.bisect_right(choices, memory, key=needed)
+    return bisect.bisect_right(choices, memory, key=required)
 
 
 def parse_bytes(text: str) -> int:

@@ -10,7 +10,7 @@ from eqco.recipes.schema import (
     Recipe,
     TrainingSettings,
 )
-from eqco.recipes.text import read_recipe, recipe_from_dict, recipe_to_dict
+from eqco.recipes.text import read_recipe, recipe_from_dict, recipe_to_dict, with_settings
 
 __all__ = [
     "PROFILES",
@@ -25,4 +25,5 @@ __all__ = [
     "read_recipe",
     "recipe_from_dict",
     "recipe_to_dict",
+    "with_settings",
 ]

@@ -19,6 +19,9 @@ from eqco.runtime.errors import InputError
 
 __all__ = ["RECIPES", "named_recipe"]
 
+# for data of one's own; the others are what records were made with, in float32
+AUTOMATIC_PROFILES = ("folder", "embedded", "demo")
+
 SIMO = Recipe(
     method=SiMoSettings(count=16),
     objective=ObjectiveSettings(temperature=0.2, alpha=256),
@@ -50,11 +53,14 @@ RECIPES = {"simo": SIMO, "mocov1": MOCO_V1, "mocov2": MOCO_V2, "simclr": SIMCLR}
 
 
 def named_recipe(name: str, profile: str = "paper") -> Recipe:
-    """A published recipe as one profile runs it.
+    """A published recipe as `eqco train` runs it with one profile.
 
     >>> named_recipe("mocov2").method.queue_size, named_recipe("mocov2", "demo").method.queue_size
     (65536, 256)
     """
     if name not in RECIPES:
         raise InputError(f"there is no recipe {name!r}. There are: {', '.join(RECIPES)}.")
-    return at_scale(RECIPES[name], find_profile(profile))
+    recipe = at_scale(RECIPES[name], find_profile(profile))
+    if profile not in AUTOMATIC_PROFILES:
+        return recipe
+    return replace(recipe, training=replace(recipe.training, precision="auto", compile="auto"))

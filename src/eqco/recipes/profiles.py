@@ -68,10 +68,10 @@ class Scale:
     intervals: Mapping[str, Any] = field(default_factory=dict)
     small: Small | None = None
 
-    def shortened(self, epochs: int) -> int:
+    def scaled_epochs(self, epochs: int) -> int:
         """What so many epochs of the paper become.
 
-        >>> PAPER.shortened(100), DESK.shortened(100)
+        >>> PAPER.scaled_epochs(100), DESK.scaled_epochs(100)
         (100, 6)
         """
         return max(1, round(epochs * self.epochs / PUBLISHED_EPOCHS))
@@ -167,7 +167,7 @@ def at_scale(
     >>> at_scale(Recipe(), DESK).training.epochs, at_scale(Recipe(), DESK).encoder.backbone
     (12, 'light')
     """
-    length, small = scale.shortened(epochs), scale.small
+    length, small = scale.scaled_epochs(epochs), scale.small
     num_queries = num_queries or scale.num_queries
     method = method_at(recipe, num_queries)
     changed: dict[str, Any] = {

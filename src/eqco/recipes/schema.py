@@ -86,10 +86,12 @@ class TrainingSettings:
     """Passes over the training images."""
     accumulation_steps: int = 1
     """Micro-batches that a batch is computed in; each has negatives of its own and the same α."""
-    precision: Literal["float32", "bfloat16", "float16"] = "float32"
-    """Of the encoder; the loss is always computed in float32."""
-    compile: bool = False
-    """torch.compile the encoders."""
+    precision: Literal["auto", "float32", "bfloat16", "float16"] = "float32"
+    """Of the encoder; weights, batch statistics, loss and optimiser are float32 in any case. auto:
+    bfloat16 where the machine computes it natively, else float32; the run keeps what it chose."""
+    compile: Literal["auto", True, False] = False
+    """Let torch.compile the encoders, by one process. auto: in trainings of more than an hour or so
+    on a CPU, where a compiler is found; the run keeps what it chose."""
     channels_last: bool = False
     """Memory layout of images and of timm's networks; our own compute so in any case."""
     seed: int = 0

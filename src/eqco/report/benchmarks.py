@@ -92,6 +92,11 @@ def number(name: str, form: str = "{:.0f}", unit: float = 1.0) -> Column:
     return lambda of: form.format(unit * of(name))
 
 
+def speed_column(name: str, images: int) -> Column:
+    """A column of images per second, from the seconds of a step."""
+    return lambda of: f"{images / of(name):.0f}"
+
+
 def ratio(base: str, name: str, of: Metrics) -> str:
     """A column that is one metric over another."""
     return f"{of(name) / of(base):.2f}"
@@ -434,6 +439,22 @@ BENCHMARKS: dict[str, Benchmark] = {
             )
         ],
         template="Features: {features}; best of {rounds} round(s); {seconds}, {threads} thread.",
+    ),
+    "bench-beside-work": Benchmark(
+        title="Beside other work",
+        shows="How OpenMP's threads wait for each other, alone on the cores and beside one process "
+        "that computes without a pause.",
+        tables=lambda record: [
+            table_of(
+                "images/s",
+                {way: metrics_of(record, f"{way}/") for way in record.recipe["ways"]},
+                {
+                    place: speed_column(f"{place}/seconds", record.recipe["n"])
+                    for place in ("alone", "beside other work")
+                },
+            )
+        ],
+        template="{backbone}, {size} pixels, N = {n}; median of {rounds} round(s).",
     ),
     "bench-faults": Benchmark(
         title="Faults and bad input",

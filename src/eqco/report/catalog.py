@@ -151,6 +151,13 @@ EXHIBITS: dict[str, Exhibit] = dict(
             findings.extremes_by_column,
         ),
         exhibit(
+            "study-precision",
+            "On processors that compute it natively, bfloat16 is the faster format, and eqco train "
+            "chooses it by itself: does it cost accuracy? Each recipe in both, all else equal.",
+            charts.accuracy_bars,
+            findings.precision_change,
+        ),
+        exhibit(
             "study-bound",
             "By how much f̂ differs from the truth, with the true density ratio as critic and "
             "with the multiple of it that reads most. Each line begins at α = K, the last point "

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-from eqco.experiments.coordinates import Coordinates, Place, axis_of, distinct
+from eqco.experiments.coordinates import Coordinates, Place, axis_of, distinct, group_by
 from eqco.experiments.experiment import Comparison
 from eqco.report.style import COLOURS, SHADES
 from eqco.report.tables import kind_words
@@ -230,9 +230,7 @@ def colours_of(rows: Sequence[Place]) -> list[str]:
 def bars_of_cells(cells: Sequence[Comparison], quantity: Quantity) -> list[Chart]:
     """Bars: of the columns where there is one row, else of the rows, a chart for each column."""
     one_row = len(distinct(cell.row for cell in cells)) == 1
-    groups: dict[Place, list[Comparison]] = {}
-    for cell in cells:
-        groups.setdefault(cell.row if one_row else cell.column, []).append(cell)
+    groups = group_by(cells, key=lambda cell: cell.row if one_row else cell.column)
     charts = []
     for group, here in groups.items():
         title = words(group) if len(groups) > 1 or isinstance(group, Coordinates) else ""

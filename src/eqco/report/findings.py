@@ -1,15 +1,16 @@
 """What records say, each in one sentence and no more; nothing where runs are missing for it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from operator import attrgetter
 from statistics import fmean
 from typing import Any
 
-from eqco.experiments.coordinates import Coordinates, axis_of, distinct
+from eqco.experiments.coordinates import Coordinates, axis_of, distinct, group_by
 from eqco.experiments.experiment import Comparison, Experiment, seed_by_seed
 from eqco.experiments.study_bound import by_truth
 from eqco.experiments.tab9 import RANDOM
 from eqco.report.charts import family_and_name
-from eqco.report.words import LOSSES, axis_words, plural, signed, words
+from eqco.report.words import LOSSES, axis_words, plural, signed_number, words
 from eqco.runtime.records import Record
 from eqco.theory import largest_overshoot
 
@@ -24,6 +25,7 @@ __all__ = [
     "information_swing",
     "largest_excess",
     "length_change",
+    "precision_change",
     "smallest_batch",
 ]
 
@@ -31,14 +33,6 @@ __all__ = [
 def run_cells(experiment: Experiment[Any], records: Sequence[Record]) -> list[Comparison]:
     """The cells of the first table that were run."""
     return [cell for cell in experiment.compare(records) if cell.values]
-
-
-def group(cells: Iterable[Comparison], name: str) -> dict[Any, list[Comparison]]:
-    """Cells by their "row" or "column"."""
-    found: dict[Any, list[Comparison]] = {}
-    for cell in cells:
-        found.setdefault(getattr(cell, name), []).append(cell)
-    return found
 
 
 def noise(cells: Sequence[Comparison], digits: int = 1) -> str:
@@ -75,7 +69,7 @@ def extremes_by_column(experiment: Experiment[Any], records: Sequence[Record]) -
     """The highest and the lowest accuracy of each column."""
     cells = run_cells(experiment, records)
     parts = []
-    for column, here in group(cells, "column").items():
+    for column, here in group_by(cells, attrgetter("column")).items():
         high, low = highest_and_lowest(here)
         if low is not high:
             parts.append(
@@ -92,21 +86,19 @@ def accuracy_change(
     """How much accuracy changes from the largest to the smallest column, family by family."""
     cells = run_cells(experiment, records)
     axis, places = axis_of(distinct(cell.column for cell in cells))
-    families: dict[Coordinates, list[Comparison]] = {}
-    for cell in cells if axis else ():
-        families.setdefault(family_and_name(cell.row)[0], []).append(cell)
+    families = group_by(cells if axis else (), key=lambda cell: family_and_name(cell.row)[0])
     parts = []
     for family, here in families.items():
         few, many = (edge(places[cell.column] for cell in here) for edge in (min, max))
         ends = {
             row: [by_place[few], by_place[many]]
-            for row, row_cells in group(here, "row").items()
+            for row, row_cells in group_by(here, attrgetter("row")).items()
             if {few, many} <= set(by_place := {places[c.column]: c for c in row_cells})
         }
         both = [cell for pair in ends.values() for cell in pair]
         seeds = seed_by_seed(both) if few < many and both else {}
         changes = [
-            f"{signed(fmean(v[2 * i] - v[2 * i + 1] for v in seeds.values()))} with "
+            f"{signed_number(fmean(v[2 * i] - v[2 * i + 1] for v in seeds.values()))} with "
             f"{words(family_and_name(row)[1])}"
             for i, row in enumerate(ends)
             if seeds
@@ -124,11 +116,23 @@ def length_change(experiment: Experiment[Any], records: Sequence[Record]) -> str
     """What few negatives cost after each length."""
     gap = next(iter(experiment.conclude(records).values()), [])
     parts = []
-    for row, here in group(gap, "row").items():
-        changes = [f"{signed(cell.mean)} after {words(cell.column)}" for cell in here]
+    for row, here in group_by(gap, attrgetter("row")).items():
+        changes = [f"{signed_number(cell.mean)} after {words(cell.column)}" for cell in here]
         parts.append(f"{', '.join(changes)} with {words(row.without('num_negatives'))}")
     sentence = (
         f"Few negatives instead of all change accuracy by {'; '.join(parts)} (points{noise(gap)})."
+    )
+    return sentence if parts else ""
+
+
+def precision_change(experiment: Experiment[Any], records: Sequence[Record]) -> str:
+    """What bfloat16 in place of float32 changes, beside what another seed does."""
+    cells = run_cells(experiment, records)
+    gap = next(iter(experiment.conclude(records).values()), [])
+    parts = [f"{signed_number(cell.mean)} with {words(cell.row)}" for cell in gap]
+    sentence = (
+        f"bfloat16 instead of float32 changes accuracy by {', '.join(parts)} "
+        f"(points{noise(cells)})."
     )
     return sentence if parts else ""
 
@@ -137,7 +141,7 @@ def swing(cells: Sequence[Comparison]) -> str:
     """How far f̂ moves over the columns under each loss: a seed's largest less its smallest."""
     axis, places = axis_of(distinct(cell.column for cell in cells))
     moves: dict[Coordinates, list[float]] = {}
-    for row, here in group(cells, "row").items():
+    for row, here in group_by(cells, attrgetter("row")).items():
         seeds = seed_by_seed(here).values()
         if seeds and len(here) == len(places):
             move = fmean(max(values) - min(values) for values in seeds)
@@ -167,7 +171,7 @@ def estimate_swing(experiment: Experiment[Any], records: Sequence[Record]) -> st
 
 def gradient_factor(experiment: Experiment[Any], records: Sequence[Record]) -> str:
     """Figure 2: how much the gradient norm depends on K at the end of training."""
-    rows = group(run_cells(experiment, records), "row")
+    rows = group_by(run_cells(experiment, records), attrgetter("row"))
     last = max(row.after_epochs for row in rows)
     factors = []
     for row, here in rows.items():
@@ -181,7 +185,7 @@ def gradient_factor(experiment: Experiment[Any], records: Sequence[Record]) -> s
 def smallest_batch(experiment: Experiment[Any], records: Sequence[Record]) -> str:
     """What is best and worst for the smallest batch, over the seeds that all its cells have."""
     cells = run_cells(experiment, records)
-    columns = group(cells, "column")
+    columns = group_by(cells, attrgetter("column"))
     few, many = (edge(columns, key=lambda column: column.num_queries) for edge in (min, max))
     base = Coordinates(source="batch", loss="infonce")
     plain = [cell for cell in (*columns[few], *columns[many]) if cell.row == base]
@@ -214,8 +218,8 @@ def detection_gain(experiment: Experiment[Any], records: Sequence[Record]) -> st
     gains = next(iter(experiment.conclude(records).values()))
     data = records[0].recipe["data"]
     return " ".join(
-        f"AP, {words(cell.row)} − {RANDOM}: {signed(cell.mean)} points on {data} "
-        f"(seed{'s' * (len(cell.values) > 1)}: {', '.join(map(signed, cell.values))})."
+        f"AP, {words(cell.row)} − {RANDOM}: {signed_number(cell.mean)} points on {data} "
+        f"(seed{'s' * (len(cell.values) > 1)}: {', '.join(map(signed_number, cell.values))})."
         for cell in gains
         if cell.column == Coordinates(metric="AP")
     )

@@ -5,6 +5,7 @@ from statistics import fmean
 
 from rich.console import Console
 
+from eqco.experiments.coordinates import group_by
 from eqco.mutual_information import Reading
 from eqco.report.tables import print_table
 
@@ -13,10 +14,7 @@ __all__ = ["print_readings", "readings_table"]
 
 def readings_table(readings: Sequence[Reading]) -> tuple[list[str], list[list[str]]]:
     """Header and lines, one line for each truth, K and estimator; several seeds are averaged."""
-    groups: dict[tuple[float, int, str], list[Reading]] = {}
-    for reading in readings:
-        key = (reading.information, reading.num_pairs, reading.estimator)
-        groups.setdefault(key, []).append(reading)
+    groups = group_by(readings, key=lambda r: (r.information, r.num_pairs, r.estimator))
     several = max(map(len, groups.values())) > 1
     lines = []
     for (information, num_pairs, estimator), group in sorted(

@@ -20,7 +20,7 @@ from markupsafe import Markup
 import eqco
 from eqco.experiments.catalog import EXPERIMENTS
 from eqco.experiments.coordinates import distinct, in_order
-from eqco.experiments.experiment import Comparison, Experiment, command_for, recorded
+from eqco.experiments.experiment import Comparison, Experiment, command_for, profile_records
 from eqco.experiments.published import PUBLISHED
 from eqco.recipes.profiles import SCALES
 from eqco.report.benchmarks import BENCHMARKS, Benchmark, newest_benchmark, plain_tables
@@ -148,7 +148,7 @@ def page(results: Path, folder: Path) -> str:
         Shown(experiment=experiment, profile=profile, records=records)
         for experiment in experiments
         for profile in experiment.profiles
-        if (records := recorded(experiment, profile, results))
+        if (records := profile_records(experiment, profile, results))
     ]
     done = {one.name for one in shown if not one.smoke}
     missing = [experiment for experiment in experiments if experiment.name not in done]
@@ -175,7 +175,7 @@ def page(results: Path, folder: Path) -> str:
         tables_html=tables_html,
         link=link,
         machine=machine,
-        unbroken=unbroken,
+        with_unbroken_units=with_unbroken_units,
     )
 
 
@@ -188,10 +188,10 @@ def link(path: Path, text: str) -> Markup:
     return Markup('<a href="{}">{}</a>').format(quote(path.as_posix()), text)
 
 
-def unbroken(text: str) -> str:
+def with_unbroken_units(text: str) -> str:
     """Numbers stay with their units where a line must be broken.
 
-    >>> unbroken("4.5 ms, 2 MB").replace("\u00a0", "~")
+    >>> with_unbroken_units("4.5 ms, 2 MB").replace("\u00a0", "~")
     '4.5~ms, 2~MB'
     """
     return re.sub(r"(?<=\d) (?=\w)", "\u00a0", text)

@@ -6,7 +6,16 @@ from collections.abc import Sequence
 from eqco.experiments.coordinates import Difference, Place
 from eqco.runtime.records import Record
 
-__all__ = ["LOSSES", "axis_words", "machine", "plural", "provenance", "seeds_of", "signed", "words"]
+__all__ = [
+    "LOSSES",
+    "axis_words",
+    "machine",
+    "plural",
+    "provenance",
+    "seeds_of",
+    "signed_number",
+    "words",
+]
 
 LOSSES = {
     "infonce": "InfoNCE",
@@ -33,7 +42,7 @@ def words(place: Place) -> str:
         return place
     if isinstance(place, Difference):
         return f"{words(place.of)} less {words(place.less)}"
-    given = place.given
+    given = place.values
     parts = [given[name] for name in ("framework", "network") if name in given]
     if place.width is not None:
         parts[-1] += f" ({place.width}x)"
@@ -47,7 +56,8 @@ def words(place: Place) -> str:
     parts += [f"{place.epochs} epochs"] if place.epochs is not None else []
     parts += [f"after {place.after_epochs:g} epochs"] if place.after_epochs is not None else []
     parts += [f"information {place.information:g}"] if place.information is not None else []
-    parts += [given[name] for name in ("weights", "metric", "category") if name in given]
+    plain = ("precision", "weights", "metric", "category")
+    parts += [given[name] for name in plain if name in given]
     return ": ".join(filter(None, (place.source, ", ".join(parts))))
 
 
@@ -69,10 +79,10 @@ def plural(count: int, noun: str) -> str:
     return f"{count} {noun}{'s' * (count != 1)}"
 
 
-def signed(value: float) -> str:
+def signed_number(value: float) -> str:
     """A change with its sign; none for what rounds to nothing.
 
-    >>> signed(-1.26), signed(0.04), signed(2.0)
+    >>> signed_number(-1.26), signed_number(0.04), signed_number(2.0)
     ('−1.3', '0.0', '+2.0')
     """
     rounded = round(value, 1)

@@ -18,9 +18,13 @@ import torch.distributed as dist
 from torch import Tensor
 
 from eqco.runtime.errors import InputError
+from eqco.runtime.neighbours import Neighbours, all_on_one_machine
 
 # Seconds that the others have to say that they, too, are waiting, before one is called lost.
 GRACE = 5.0
+
+# The others, where all are on this machine and exchange tensors of the CPU by themselves.
+_neighbours: Neighbours | None = None
 
 
 class LostProcessError(InputError):
@@ -76,13 +80,16 @@ def process_group(device: torch.device | str, *, timeout: float = 600.0) -> Iter
     check_timeout(timeout)
     store, number, count = join_group(device, timedelta(seconds=timeout))
     begun = time.monotonic()
+    global _neighbours
     try:
+        if all_on_one_machine():
+            _neighbours = Neighbours(store, number, count, timeout)
         yield device
     except (RuntimeError, dist.DistError) as error:
         if not is_connection_error(error):
             raise
         # the others may wait for this one in turn: it leaves, so that they can say that they do
-        dist.destroy_process_group()
+        leave_group()
         lost = lost_ranks(store, number, count)
         raise LostProcessError(
             f"rank {number} of {count} waited for {rank_names(lost)}, which ended or did not "
@@ -91,8 +98,17 @@ def process_group(device: torch.device | str, *, timeout: float = 600.0) -> Iter
             f"only slow."
         ) from error
     finally:
-        if dist.is_initialized():
-            dist.destroy_process_group()
+        leave_group()
+
+
+def leave_group() -> None:
+    """End all exchange with the others."""
+    global _neighbours
+    if _neighbours is not None:
+        _neighbours.close()
+        _neighbours = None
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def check_timeout(timeout: float) -> None:
@@ -220,6 +236,8 @@ def gather(rows: Tensor) -> Tensor:
     """The rows of all processes, as many from each, in the order of ranks; without gradient."""
     if world_size() == 1:
         return rows.detach()
+    if _neighbours is not None and _neighbours.takes(rows):
+        return torch.cat(_neighbours.gather(rows))
     parts = [rows.new_empty(rows.shape) for _ in range(world_size())]
     dist.all_gather(parts, rows.detach().contiguous())
     return torch.cat(parts)
@@ -264,9 +282,24 @@ def sum_over_processes(value: Tensor) -> Tensor:
     """The sum of a tensor over processes, without gradient."""
     if world_size() == 1:
         return value.detach()
-    total = value.detach().clone()
-    dist.all_reduce(total)
-    return total
+    return sum_in_place(value.detach().clone())
+
+
+def sum_in_place(value: Tensor) -> Tensor:
+    """Make a tensor its sum over processes, in the order of ranks where all are neighbours."""
+    if _neighbours is None or not _neighbours.takes(value):
+        dist.all_reduce(value)
+        return value
+    first, second, *others = _neighbours.gather(value)
+    torch.add(first, second, out=value)
+    for each in others:
+        value += each
+    return value
+
+
+def average_in_place(value: Tensor) -> Tensor:
+    """Make a tensor its mean over processes, of which there are several."""
+    return sum_in_place(value).div_(world_size())
 
 
 def mean_over_processes(value: Tensor) -> Tensor:
@@ -274,10 +307,13 @@ def mean_over_processes(value: Tensor) -> Tensor:
     return sum_over_processes(value) / world_size()
 
 
+def exchanges_directly() -> bool:
+    """Whether `sum_over_processes` of a tensor of the CPU needs no thread of a backend."""
+    return _neighbours is not None
+
+
 def any_of(condition: bool) -> bool:
     """Whether it holds in any process."""
     if world_size() == 1:
         return condition
-    flag = torch.tensor(int(condition))
-    dist.all_reduce(flag, dist.ReduceOp.MAX)
-    return bool(flag)
+    return bool(sum_over_processes(torch.tensor(int(condition), device="cpu")) > 0)

@@ -27,6 +27,7 @@ from eqco.runtime.errors import InputError
 __all__ = [
     "TRAININGS",
     "Record",
+    "as_read",
     "code_version",
     "find_record",
     "hardware",
@@ -186,7 +187,7 @@ def read_record(path: Path) -> Record:
 
 
 def fault_of(values: Any) -> str | None:
-    """What keeps JSON from being a record, in words; None: nothing does.
+    """Why JSON is not a record; None: it is one.
 
     >>> fault_of({"experiment": 5})
     'experiment is 5, not text'
@@ -199,13 +200,13 @@ def fault_of(values: Any) -> str | None:
         if name not in values and name not in LATER:
             return f"{name} is missing"
         if name in values and not is_a(values[name], kind):
-            return f"{name} is {shortened(values[name])}, not {kind}"
+            return f"{name} is {json_excerpt(values[name])}, not {kind}"
     for name in values:
         if name not in KINDS:
             return f"{name!r} is no field of a record"
     for name, value in values["metrics"].items():
         if not is_a(value, "a number"):
-            return f"the metric {name!r} is {shortened(value)}, not a number"
+            return f"the metric {name!r} is {json_excerpt(value)}, not a number"
     return None
 
 
@@ -216,10 +217,10 @@ def is_a(value: Any, kind: str) -> bool:
     return isinstance(value, TYPES[kind])
 
 
-def shortened(value: Any) -> str:
+def json_excerpt(value: Any) -> str:
     """A value as JSON writes it, its first forty characters.
 
-    >>> shortened(None), len(shortened("x" * 100))
+    >>> json_excerpt(None), len(json_excerpt("x" * 100))
     ('null', 40)
     """
     return json.dumps(value)[:40]

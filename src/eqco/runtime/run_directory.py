@@ -40,8 +40,8 @@ class RunDirectory:
         self.last = self.checkpoints / "last.pt"
         self.previous = self.checkpoints / "previous.pt"
 
-    def start(self, recipe: dict[str, Any], environment: dict[str, Any]) -> None:
-        """Make the folder of a new run; one with a checkpoint is refused.
+    def refuse_started(self) -> None:
+        """Refuse a folder with a checkpoint.
 
         A run that was stopped before its first checkpoint has nothing to resume, and starts anew.
         """
@@ -50,6 +50,10 @@ class RunDirectory:
                 f"{self.path} holds a run already. Continue it with --resume {self.path}, or "
                 f"choose another --out."
             )
+
+    def start(self, recipe: dict[str, Any], environment: dict[str, Any]) -> None:
+        """Make the folder of a new run."""
+        self.refuse_started()
         with self.explain_failure(self.path):
             self.checkpoints.mkdir(parents=True, exist_ok=True)
             write_json(self.recipe, recipe)

@@ -4,7 +4,9 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal
+from pathlib import Path
+from statistics import median
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from eqco.contrast import Contrast, Negatives, Objective
 from eqco.contrast.checks import NonFiniteValuesError
 from eqco.data import Batch, StepLoader
-from eqco.encoders import average_running_statistics
+from eqco.encoders import Precision, autocast_to, average_running_statistics
 from eqco.methods import Method, StepOutput
 from eqco.runtime import processes
 from eqco.runtime.checkpointing import checkpointing
@@ -24,9 +26,7 @@ from eqco.training.diagnostics import Diagnostics, diagnose
 from eqco.training.journal import Journal
 from eqco.training.optimisers import load_optimiser
 
-__all__ = ["Intervals", "Outcome", "StepReport", "TrainerComponents", "run_training"]
-
-Precision = Literal["float32", "bfloat16", "float16"]
+__all__ = ["Intervals", "Outcome", "StepReport", "TrainerComponents", "run_training", "time_steps"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +58,7 @@ class TrainerComponents:
     learning_rate: Callable[[int], float]
     intervals: Intervals
     precision: Precision = "float32"
+    compiled: bool = False
     probe: Callable[[nn.Module], dict[str, float]] | None = None
 
 
@@ -81,6 +82,8 @@ class StepReport:
 class Outcome:
     """How a call to `run_training` ended."""
 
+    path: Path
+    """The run directory."""
     step: int
     stopped_by: str | None = None
     """The signal that asked to stop, or None when training is complete."""
@@ -182,7 +185,7 @@ def run_training(
         metrics = run_probe(method, probe)
         journal.write_once(step, {f"probe/{name}": value for name, value in metrics.items()})
     journal.close()
-    return Outcome(step=step, stopped_by=checkpoints.stopped_by, probe=metrics)
+    return Outcome(path=run.path, step=step, stopped_by=checkpoints.stopped_by, probe=metrics)
 
 
 def warm_up(components: TrainerComponents) -> None:
@@ -224,10 +227,26 @@ def optimise(
     return StepOutput(mean_loss, output.contrasts, joined)
 
 
-def autocast_to(precision: Precision, device: torch.device) -> torch.autocast:
-    """Autocast for the encoder; the loss leaves it by itself."""
-    dtype = torch.float16 if precision == "float16" else torch.bfloat16
-    return torch.autocast(device.type, dtype=dtype, enabled=precision != "float32")
+def time_steps(components: TrainerComponents, seconds: float) -> float:
+    """Seconds that a step takes, data and all: the median of those that fit into `seconds`.
+
+    The first step is not counted, and the components are not fit for training afterwards.
+    """
+    scaler = torch.amp.GradScaler(enabled=False)
+    method = components.method.train()
+    device = next(method.parameters()).device
+    taken: list[float] = []
+    start = time.perf_counter()
+    for step, batch in enumerate(components.loader.iterate(0, components.intervals.total_steps)):
+        method.after_step(optimise(components, scaler, batch, step))
+        if device.type != "cpu":
+            torch.accelerator.synchronize(device)
+        now = time.perf_counter()
+        taken.append(now - start)
+        start = now
+        if processes.any_of(sum(taken[1:]) >= seconds):
+            break
+    return median(taken[1:] or taken)
 
 
 def is_due(step: int, every: int) -> bool:

@@ -1,0 +1,111 @@
+"""How waiting threads share the cores with other work: images per second, alone and beside it.
+
+    python benchmarks/beside_work.py             ResNet-18 at 64 pixels, N = 256, three rounds
+    python benchmarks/beside_work.py --quick     the light encoder at 32 pixels
+    python benchmarks/beside_work.py --record    keep it under results/bench-beside-work/
+
+OpenMP's threads wait for each other after every layer. By default they spin, which wastes the time
+of a core that another process wants too; a passive thread leaves it at once, and has to be woken.
+The steps are the encoder's, forward and backward, in the precision that auto chooses. The other
+work is one process that computes without a pause. Every way of waiting has a process of its own,
+alone and beside the other work, in each round; the median counts.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from statistics import median
+
+from measure import best_seconds, in_own_process, interleave, keep_record
+
+WAYS: dict[str, dict[str, str]] = {
+    "default": {},
+    "passive": {"OMP_WAIT_POLICY": "passive"},
+    "1000 spins": {"GOMP_SPINCOUNT": "1000"},
+    "10000 spins": {"GOMP_SPINCOUNT": "10000"},
+}
+PLACES = ("alone", "beside other work")
+SETTING = {"backbone": "resnet18", "size": 64, "n": 256, "budget": 15.0}
+QUICK = {"backbone": "light", "size": 32, "n": 256, "budget": 3.0}
+
+
+def child(question: dict) -> dict:
+    import torch
+
+    from eqco.encoders import Encoder, autocast_to, backbone_named, choose_precision, mlp_head
+
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    torch.manual_seed(0)
+    backbone = backbone_named(question["backbone"])
+    encoder = Encoder(backbone, mlp_head(backbone.feature_dim))
+    images = torch.randn(question["n"], 3, question["size"], question["size"])
+    precision = choose_precision("auto", images.device)
+    times: list[float] = []
+
+    def step() -> None:
+        start = time.perf_counter()
+        encoder.zero_grad(set_to_none=True)
+        with autocast_to(precision, images.device):
+            embeddings = encoder(images)
+        embeddings.float().mean().backward()
+        times.append(time.perf_counter() - start)
+
+    best_seconds(step, budget=question["budget"])
+    return {"seconds": median(times[1:])}
+
+
+def measure(question: dict, way: str, place: str) -> float:
+    """Seconds of a step."""
+    busy = None
+    if place != "alone":
+        busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        answer = in_own_process(__file__, question, environment=WAYS[way])
+    finally:
+        if busy is not None:
+            busy.kill()
+            busy.wait()
+    if "error" in answer:
+        raise SystemExit(f"{way}, {place}: {answer['error']}")
+    return answer["seconds"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--record", action="store_true")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--child")
+    options = parser.parse_args()
+    if options.child:
+        print(json.dumps(child(json.loads(options.child))))
+        return
+    setting = QUICK if options.quick else SETTING
+    for name in {name for way in WAYS.values() for name in way}:
+        if os.environ.pop(name, None) is not None:
+            print(f"{name} is taken out of the environment, since it is what is compared")
+    begun, seconds = time.time(), {}
+    cases = [(way, place) for place in PLACES for way in WAYS]
+    for turn, (way, place) in interleave(cases, options.rounds):
+        seconds.setdefault((way, place), []).append(measure(setting, way, place))
+        speed = setting["n"] / seconds[way, place][-1]
+        print(f"round {turn + 1}: {way}, {place}: {speed:.0f} images/s", flush=True)
+    print(f"\n{'images/s':<16}" + "".join(f"{place:>20}{'range':>14}" for place in PLACES))
+    for way in WAYS:
+        cells = []
+        for place in PLACES:
+            speeds = [setting["n"] / value for value in seconds[way, place]]
+            cells.append(f"{median(speeds):>20.0f}{f'{min(speeds):.0f}–{max(speeds):.0f}':>14}")
+        print(f"{way:<16}" + "".join(cells))
+    if options.record:
+        found = {f"{way}/{place}/seconds": median(all_) for (way, place), all_ in seconds.items()}
+        rounds = {f"{way}/{place}": all_ for (way, place), all_ in seconds.items()}
+        recipe = {**setting, "ways": WAYS, "rounds": options.rounds}
+        keep_record("bench-beside-work", recipe, found, begun, curves={"rounds": rounds})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,302 @@
+"""The quality of an encoder after so many minutes: ours by default, and lightly's tutorials.
+
+    python benchmarks/quality.py photos=FOLDER cifar10=FOLDER --minutes 10 --seeds 0 1 2
+    python benchmarks/quality.py photos=FOLDER --part 1000 --record
+
+Each contender trains in a process of its own for the same wall-clock time, from the folder to the
+last step; evaluation is not counted. A folder has train and test (or val, of which nothing else is
+used) with a folder for each class. kNN and probe are on test images at 32 pixels, in the same way
+for all; curves are kNN at tenths of the time.
+
+lightly's tutorials: SimCLR with ResNet-18, batches of 256, rate 0.06, weight decay 5e-4, τ = 0.5;
+MoCo with ResNet-18, batches of 512, a bank of 4096, rate 0.06, τ = 0.1, β = 0.99; both at 32
+pixels, with a cosine over the whole time. Where the data are fewer than a batch, half of it.
+"""
+
+import argparse
+import copy
+import json
+import math
+import os
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from statistics import mean
+
+import torch
+from measure import in_own_process, keep_record
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+from torchvision.models import resnet18
+
+from eqco.assembly import load, train
+from eqco.data import Source, open_source
+from eqco.data.sources import divide, evaluation_split
+from eqco.encoders import ColourHistogram, Pixels, backbone_named
+from eqco.evaluation import extract_features, knn_accuracy
+from eqco.evaluation.knn import usual_neighbours
+from eqco.evaluation.probe import probe_accuracy
+from eqco.runtime.run_directory import RunDirectory
+
+SIZE, POINTS = 32, 10
+IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+class Watch:
+    """Seconds of training: stopped while something else is done."""
+
+    def __init__(self, minutes: float):
+        self.budget, self.spent, self.start = 60 * minutes, 0.0, time.perf_counter()
+        self.measure, self.curve = None, []
+
+    @property
+    def now(self) -> float:
+        """Seconds trained so far."""
+        return self.spent + time.perf_counter() - self.start
+
+    @property
+    def share(self) -> float:
+        """Of the time that is over."""
+        return min(1.0, self.now / self.budget)
+
+    def look(self) -> bool:
+        """Measure at each tenth of the time; whether the time is over."""
+        if self.share >= (len(self.curve) + 1) / POINTS:
+            self.spent = self.now
+            self.curve.append((self.spent / 60, self.measure()))
+            self.start = time.perf_counter()
+        return self.share >= 1
+
+
+def accuracies(encode, source: Source, *, probe: bool = True, size: int = SIZE) -> dict:
+    """On test images, or on val where there are none."""
+    splits = source["train"], source[evaluation_split(source.splits)]
+    known, asked = (extract_features(encode, split, size=size) for split in splits)
+    found = {"knn": knn_accuracy(asked, known, neighbours=usual_neighbours(len(known.values)))}
+    return found | ({"probe": probe_accuracy(asked, known).accuracy} if probe else {})
+
+
+def opened(question: dict) -> Source:
+    source = open_source(question["folder"])
+    if not question["part"]:
+        return source
+    kept = question["part"] / len(source["train"])
+    parts = divide(source["train"], val_fraction=kept, test_fraction=0.0, seed=0)
+    return replace(source, splits={**source.splits, "train": replace(parts["val"], name="train")})
+
+
+class Items(Dataset):
+    """The training images as PIL images, for a transform."""
+
+    def __init__(self, source: Source, transform):
+        self.images, self.transform = source["train"].images, transform
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, number: int):
+        return self.transform(self.images.read(number))
+
+
+def tutorial(question: dict, watch: Watch, *, n: int, transform, step, parts: list[nn.Module]):
+    """A loop of lightly's tutorials: SGD under a cosine, until the time is over."""
+    items = Items(opened(question), transform)
+    while len(items) < n:
+        n //= 2
+    loader = DataLoader(items, batch_size=n, shuffle=True, drop_last=True, num_workers=2)
+    parameters = [each for part in parts for each in part.parameters() if each.requires_grad]
+    optimiser = torch.optim.SGD(parameters, lr=0.06, momentum=0.9, weight_decay=5e-4)
+    while True:
+        for first, second in loader:
+            rate = 0.03 * (1 + math.cos(math.pi * watch.share))
+            for group in optimiser.param_groups:
+                group["lr"] = rate
+            loss = step(first, second)
+            loss.backward()
+            optimiser.step()
+            optimiser.zero_grad()
+            if watch.look():
+                return
+
+
+def headless() -> nn.Module:
+    network = resnet18()
+    network.fc = nn.Identity()
+    return network
+
+
+def frozen(backbone: nn.Module, source: Source):
+    """Measures the backbone as it is."""
+
+    def measure() -> float:
+        backbone.eval()
+        with torch.no_grad():
+            found = accuracies(backbone, source, probe=False)
+        backbone.train()
+        return found["knn"]
+
+    return measure
+
+
+def lightly_simclr(question: dict, watch: Watch) -> dict:
+    from lightly.loss import NTXentLoss
+    from lightly.models.modules import SimCLRProjectionHead
+    from lightly.transforms import SimCLRTransform
+
+    backbone, source = headless(), opened(question)
+    head, criterion = SimCLRProjectionHead(512, 512, 128), NTXentLoss()
+    watch.measure = frozen(backbone, source)
+    tutorial(
+        question,
+        watch,
+        n=256,
+        transform=SimCLRTransform(input_size=SIZE),
+        step=lambda first, second: criterion(head(backbone(first)), head(backbone(second))),
+        parts=[backbone, head],
+    )
+    return accuracies(backbone.eval(), source)
+
+
+def lightly_moco(question: dict, watch: Watch) -> dict:
+    from lightly.loss import NTXentLoss
+    from lightly.models.modules import MoCoProjectionHead
+    from lightly.models.utils import deactivate_requires_grad, update_momentum
+    from lightly.transforms import MoCoV2Transform
+
+    backbone, source = headless(), opened(question)
+    head = MoCoProjectionHead(512, 512, 128)
+    slow, slow_head = copy.deepcopy(backbone), copy.deepcopy(head)
+    deactivate_requires_grad(slow)
+    deactivate_requires_grad(slow_head)
+    criterion = NTXentLoss(temperature=0.1, memory_bank_size=(4096, 128))
+    watch.measure = frozen(backbone, source)
+
+    def step(first, second):
+        update_momentum(backbone, slow, m=0.99)
+        update_momentum(head, slow_head, m=0.99)
+        with torch.no_grad():
+            key = slow_head(slow(second))
+        return criterion(head(backbone(first)), key)
+
+    transform = MoCoV2Transform(input_size=SIZE)
+    tutorial(question, watch, n=512, transform=transform, step=step, parts=[backbone, head])
+    return accuracies(backbone.eval(), source)
+
+
+def ours(question: dict, watch: Watch) -> dict:
+    """`eqco train FOLDER --minutes …`, with checkpoints at tenths that are measured afterwards."""
+    with tempfile.TemporaryDirectory() as place:
+        began, seen, about = time.perf_counter(), {}, []
+        source = opened(question)
+        outcome = train(
+            source,
+            out=Path(place) / "run",
+            minutes=question["minutes"],
+            seed=question["seed"],
+            on_start=about.append,
+            show=lambda report: seen.update({report.step: time.perf_counter() - began}),
+        )
+        recipe = about[0].recipe
+        run = RunDirectory(outcome.path)
+        probes = [
+            (line["step"], value)
+            for line in run.read_metrics()
+            for name, value in line.items()
+            if name.startswith("probe/")
+        ]
+        # the probe during training is on validation images: a curve to look at, no result
+        watch.curve = [
+            (min(t for s, t in seen.items() if s >= step) / 60, value) for step, value in probes
+        ]
+        encoder = load(run.path)
+        found = accuracies(encoder.features, source, size=recipe.data.image_size)
+        minutes = max(seen.values()) / 60
+        return found | {"minutes": minutes, "epochs": recipe.training.epochs}
+
+
+CONTENDERS = {"eqco": ours, "lightly SimCLR": lightly_simclr, "lightly MoCo": lightly_moco}
+
+
+def references(question: dict) -> dict:
+    """What needs no training."""
+    source = opened(question)
+    torch.manual_seed(question["seed"])
+    encoders = {
+        "raw pixels": Pixels(SIZE),
+        "colour histogram": ColourHistogram(*IMAGENET),
+        "random ResNet-18": headless().eval(),
+        "random light encoder": backbone_named("light").eval(),
+    }
+    return {name: accuracies(encoder, source) for name, encoder in encoders.items()}
+
+
+def child(question: dict) -> dict:
+    torch.manual_seed(question["seed"])
+    if question["name"] == "references":
+        return references(question)
+    watch = Watch(question["minutes"])
+    stdout, sys.stdout = sys.stdout, sys.stderr
+    found = CONTENDERS[question["name"]](question, watch)
+    sys.stdout = stdout
+    return found | {"curve": watch.curve}
+
+
+def show(title: str, answers: dict[str, list[dict]]) -> None:
+    print(f"\n{title:<24}{'kNN %':>18}{'probe %':>18}")
+    for name, runs in answers.items():
+        cells = []
+        for measure in ("knn", "probe"):
+            values = [100 * run[measure] for run in runs]
+            spread = f" ({min(values):.1f}–{max(values):.1f})" if len(values) > 1 else ""
+            cells.append(f"{mean(values):.1f}{spread}")
+        print(f"{name:<24}{cells[0]:>18}{cells[1]:>18}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("data", nargs="*", metavar="NAME=FOLDER")
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--peer-seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--part", type=int, default=0, help="take so many training images")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--record", action="store_true")
+    parser.add_argument("--child")
+    options = parser.parse_args()
+    if options.child:
+        print(json.dumps(child(json.loads(options.child))))
+        return
+    threads = {"OMP_NUM_THREADS": str(options.threads)}
+    for given in options.data:
+        begun, (name, _, folder) = time.time(), given.partition("=")
+        common = {"folder": folder, "minutes": options.minutes, "part": options.part}
+        found = in_own_process(__file__, {**common, "name": "references", "seed": 0}, 3600, threads)
+        answers = {each: [values] for each, values in found.items()}
+        for contender in CONTENDERS:
+            seeds = options.seeds if contender == "eqco" else options.peer_seeds
+            for seed in seeds:
+                question = {**common, "name": contender, "seed": seed}
+                answer = in_own_process(__file__, question, 3600 + 600 * options.minutes, threads)
+                if "error" in answer:
+                    print(f"{contender}, seed {seed}: {answer['error']}")
+                    continue
+                answers.setdefault(contender, []).append(answer)
+        show(name, answers)
+        if options.record:
+            metrics = {
+                f"{each}/{place}/{measure}": run[measure]
+                for each, runs in answers.items()
+                for place, run in enumerate(runs)
+                for measure in ("knn", "probe", "minutes", "epochs")
+                if measure in run
+            }
+            recipe = {"data": name, "part": options.part, "minutes": options.minutes}
+            recipe |= {"threads": options.threads, "seeds": options.seeds}
+            curves = {each: [run.get("curve") for run in runs] for each, runs in answers.items()}
+            keep_record("bench-quality", recipe, metrics, begun, curves=curves)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""The truth about a training, on validation images: beside pixels, colours and random weights."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from eqco.assembly.comparison import pixel_side
+from eqco.assembly.parts import validation_splits
+from eqco.assembly.weights import Weights, random_like
+from eqco.data import Source, Split
+from eqco.data.pipelines import MOCO_V2
+from eqco.encoders import ColourHistogram, Pixels
+from eqco.evaluation.features import Features, extract_features
+from eqco.evaluation.knn import knn_predictions, usual_neighbours
+from eqco.evaluation.probe import probe_accuracy
+from eqco.evaluation.scores import Interval, bootstrap, hits
+
+__all__ = ["AssessedRow", "Assessment", "assess"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AssessedRow:
+    """One encoder or baseline: accuracies, and which validation images are right."""
+
+    name: str
+    knn: Interval
+    probe: Interval
+    knn_hits: Tensor
+    probe_hits: Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Assessment:
+    """All rows, the trained encoder last, and what pictures are made of."""
+
+    rows: tuple[AssessedRow, ...]
+    train: Split
+    val: Split
+    train_features: Features
+    val_features: Features
+
+    @property
+    def not_beaten(self) -> tuple[tuple[str, str], ...]:
+        """(baseline, measure) pairs that the encoder is not clearly ahead of.
+
+        Clearly: the difference on the same images is above 0 with 95 % confidence.
+        """
+        encoder = self.rows[-1]
+        pairs = []
+        for row in self.rows[:-1]:
+            for measure in ("knn", "probe"):
+                ours, theirs = (getattr(each, f"{measure}_hits") for each in (encoder, row))
+                if not is_clearly_above(ours, theirs):
+                    pairs.append((row.name, measure))
+        return tuple(pairs)
+
+
+def is_clearly_above(ours: Tensor, theirs: Tensor) -> bool:
+    """Whether one is right on more of the same images than the other, beyond 95 % of chance.
+
+    >>> right = torch.arange(100) < 60
+    >>> is_clearly_above(right, torch.arange(100) < 40), is_clearly_above(right, right)
+    (True, False)
+    """
+    difference = ours.double() - theirs.double()
+    error = difference.std() / len(difference) ** 0.5
+    return bool(difference.mean() > 1.96 * error) and bool(difference.mean() > 0)
+
+
+def assess(
+    weights: Weights,
+    source: Source,
+    *,
+    device: torch.device | str = "cpu",
+    workers: int = 0,
+    advance: Callable[[str], None] = lambda name: None,
+) -> Assessment | None:
+    """kNN and probe on validation images; None where there are no labels to ask about."""
+    splits = validation_splits(source)
+    if splits is None or len(splits[1]) < 2:
+        return None
+    train, val = splits
+    side = pixel_side(len(train), weights.image_size, source.channels)
+    encoders: list[tuple[str, nn.Module, int]] = [
+        (f"raw pixels, {side}×{side}", Pixels(side, source.channels), side),
+        ("colour histogram", ColourHistogram(*MOCO_V2.normalisation(source.channels)), side),
+    ]
+    if weights.architecture is not None:
+        untrained = random_like(weights).backbone
+        encoders.append((f"random weights, {weights.architecture}", untrained, weights.image_size))
+    encoders.append((Path(weights.name).name, weights.backbone, weights.image_size))
+    rows = []
+    for name, encoder, size in encoders:
+        advance(name)
+        train_features, val_features = (
+            extract_features(encoder.to(device), split, size=size, device=device, workers=workers)
+            for split in (train, val)
+        )
+        rows.append(assessed_row(name, train_features, val_features))
+    return Assessment(
+        rows=tuple(rows),
+        train=train,
+        val=val,
+        train_features=train_features,
+        val_features=val_features,
+    )
+
+
+def assessed_row(name: str, train: Features, val: Features) -> AssessedRow:
+    """Both accuracies of one encoder."""
+    neighbours = usual_neighbours(len(train.values))
+    scores = knn_predictions(val, train, neighbours=neighbours)
+    knn_hits = hits(scores, val.labels)
+    probe_hits = hits(probe_accuracy(val, train).scores, val.labels)
+    return AssessedRow(
+        name=name,
+        knn=bootstrap(int(knn_hits.sum()), len(knn_hits)),
+        probe=bootstrap(int(probe_hits.sum()), len(probe_hits)),
+        knn_hits=knn_hits,
+        probe_hits=probe_hits,
+    )

@@ -1,0 +1,134 @@
+"""What `eqco train` ends with: the encoder beside simpler things, a curve, and neighbours."""
+
+from pathlib import Path
+
+from rich.console import Console
+
+from eqco.assembly.assessment import Assessment
+from eqco.assembly.runs import RunInfo
+from eqco.report.gallery import draw_gallery
+from eqco.report.style import COLOURS, INK, panels, save
+from eqco.report.tables import print_table
+from eqco.runtime.run_directory import RunDirectory, write_json
+
+__all__ = ["print_assessment", "write_assessment"]
+
+MEASURES = {"knn": "kNN", "probe": "probe"}
+
+
+def print_assessment(
+    console: Console, found: Assessment | None, begun: RunInfo, place: Path
+) -> None:
+    """The table with a warning where it is due, or what can be known without labels."""
+    if found is None:
+        print_self_consistency(console, begun, place)
+        return
+    console.print(
+        f"{len(found.val):,} validation images ({found.val.name}), not test images:",
+        markup=False,
+        highlight=False,
+    )
+    lines = [[row.name, str(row.knn), str(row.probe)] for row in found.rows]
+    print_table(console, ["", "kNN %", "probe %"], lines)
+    console.print(
+        "In brackets: 95 % interval over these images; another training would differ as well.",
+        style="dim",
+        markup=False,
+    )
+    for line in warnings(found, begun, place):
+        console.print(line, style="yellow", markup=False, highlight=False)
+    console.print(f"on test images: eqco eval {place}", markup=False, highlight=False)
+
+
+def warnings(found: Assessment, begun: RunInfo, place: Path) -> list[str]:
+    """Where the encoder is not clearly better: what it does not beat, and what to try."""
+    pairs = found.not_beaten
+    if not pairs:
+        return []
+    names = ", ".join(f"{name} ({MEASURES[measure]})" for name, measure in pairs)
+    epochs = 2 * begun.recipe.training.epochs
+    return [
+        f"warning: this encoder is not clearly better than {names}.",
+        f"  train longer:   eqco train --extend {place} --training.epochs {epochs}",
+        f"  larger images:  eqco train {begun.source.name} "
+        f"--data.image-size {2 * begun.recipe.data.image_size} --out OTHER",
+    ]
+
+
+def print_self_consistency(console: Console, begun: RunInfo, place: Path) -> None:
+    """Without labels: what can be measured, and what cannot be known."""
+    diagnosed = [line for line in RunDirectory(place).read_metrics() if "alignment" in line]
+    if diagnosed:
+        last = diagnosed[-1]
+        console.print(
+            f"two views of one image are at a mean squared distance of {last['alignment']:.2f} "
+            f"(0: the same; 2: unrelated); each view tells {last['information']:.2f} nats of the "
+            f"other (at step {last['step']}).",
+            markup=False,
+            highlight=False,
+        )
+    console.print(
+        "There are no labels, so that nobody can say how well the features tell classes apart: "
+        "look at the neighbours, or sort a few hundred images into folders and run eqco eval.",
+        markup=False,
+    )
+
+
+def write_assessment(found: Assessment | None, begun: RunInfo, place: Path) -> list[Path]:
+    """The table as JSON, the learning curve and the neighbours, in the run directory."""
+    written = []
+    if found is not None:
+        file = place / "validation.json"
+        rows = [
+            {
+                "name": row.name,
+                **{
+                    measure: {"value": each.value, "low": each.low, "high": each.high}
+                    for measure, each in (("knn", row.knn), ("probe", row.probe))
+                },
+            }
+            for row in found.rows
+        ]
+        write_json(
+            file,
+            {"images": len(found.val), "of": found.val.name, "rows": rows},
+        )
+        written.append(file)
+        title = "a validation image, then its nearest training images (green: of its class)"
+        pairs = (found.val, found.val_features), (found.train, found.train_features)
+        written.append(draw_gallery(*pairs, place / "neighbours.png", title=title))
+    written.append(draw_curve(RunDirectory(place), found, place / "curve.png"))
+    return written
+
+
+def draw_curve(run: RunDirectory, found: Assessment | None, path: Path) -> Path:
+    """Loss over steps, and beside it the kNN accuracy where there are labels."""
+    lines = run.read_metrics()
+    probes = [
+        (line["step"], value)
+        for line in lines
+        for name, value in line.items()
+        if name.startswith("probe/")
+    ]
+    figure, axes = panels(2 if probes else 1, width=4.2, height=3.2)
+    losses = [(line["step"], line["loss"]) for line in lines if "loss" in line]
+    axes[0].plot(*zip(*losses, strict=True), color=COLOURS["eqco"], linewidth=1.2)
+    axes[0].set_title("loss", fontsize=9, color=INK)
+    if probes:
+        axes[1].plot(
+            [step for step, _ in probes],
+            [100 * value for _, value in probes],
+            color=COLOURS["eqco"],
+            marker="o",
+            markersize=3,
+        )
+        axes[1].set_title("kNN accuracy on validation images, %", fontsize=9, color=INK)
+        baselines = found.rows[:-1] if found is not None else ()
+        for row, colour in zip(baselines, ("#888888", "#bbaa55", "#cccccc"), strict=False):
+            axes[1].axhline(100 * row.knn.value, color=colour, linewidth=1, linestyle="--")
+            axes[1].annotate(
+                row.name, (0, 100 * row.knn.value), fontsize=7, color=colour, va="bottom"
+            )
+    for panel in axes:
+        panel.set_xlabel("steps", fontsize=8, color=INK)
+    return save(figure, path)

@@ -1,0 +1,69 @@
+"""What a training ends with: validation images alone, and baselines that mean something."""
+
+import torch
+from torch.testing import assert_close
+
+from eqco.assembly.assessment import assess, is_clearly_above
+from eqco.assembly.parts import validation_splits
+from eqco.assembly.weights import pixels
+from eqco.data import Source, Split
+from eqco.data.images import MemoryImages
+from eqco.encoders import ColourHistogram
+
+
+def made_up(count, seed=0):
+    """Images whose class is a colour, so that a histogram tells it and places do not."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.arange(count) % 2
+    images = torch.randint(0, 60, (count, 3, 8, 8), generator=generator, dtype=torch.uint8)
+    images[labels == 1] += 180
+    return images, labels
+
+
+def split(name, count, seed):
+    images, labels = made_up(count, seed)
+    return Split(name, MemoryImages(images), labels, ("dark", "light"))
+
+
+def test_test_images_are_never_touched():
+    source = Source(
+        "made up", {name: split(name, 40, n) for n, name in enumerate(("train", "test"))}
+    )
+    train, val = validation_splits(source)
+    assert (len(train), len(val)) == (36, 4)
+    both = torch.cat([train.images.pixels, val.images.pixels])
+    assert both.sum() == source["train"].images.pixels.sum()
+    source = Source("made up", {**source.splits, "val": split("val", 10, 5)})
+    assert validation_splits(source) == (source["train"], source["val"])
+
+
+def test_without_labels_there_is_nothing_to_ask():
+    bare = Split("train", MemoryImages(made_up(8)[0]), None)
+    assert validation_splits(Source("bare", {"train": bare})) is None
+
+
+def test_pixels_beside_colours():
+    source = Source("made up", {"train": split("train", 60, 0), "val": split("val", 20, 1)})
+    found = assess(pixels(8), source)
+    rows = {row.name: row for row in found.rows}
+    assert rows["colour histogram"].knn.value == 1
+    assert ("colour histogram", "knn") in found.not_beaten  # nothing is clearly above 100 %
+
+
+def test_a_histogram_by_hand():
+    """Half black, half white: two colours of 512, √½ each."""
+    images = torch.zeros(1, 3, 2, 2)
+    images[..., 1] = 1
+    histogram = ColourHistogram((0.0,) * 3, (1.0,) * 3)(images)[0]
+    assert histogram.shape == (512,)
+    assert_close(histogram[[0, 511]], torch.full((2,), 0.5).sqrt())
+    assert_close(histogram.square().sum(), torch.tensor(1.0))
+    grey = ColourHistogram((0.5,), (0.5,))(images[:, :1] * 2 - 1)[0]
+    assert_close(grey[[0, 31]], torch.full((2,), 0.5).sqrt())
+
+
+def test_clearly_above_is_a_matter_of_the_same_images():
+    """7 of 100 images differ, all in favour: 0.07 ± 1.96·0.0256, which two intervals would hide."""
+    theirs = torch.arange(100) < 50
+    assert is_clearly_above(torch.arange(100) < 57, theirs)
+    assert not is_clearly_above(torch.arange(100) < 51, theirs)

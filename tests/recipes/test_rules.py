@@ -1,0 +1,64 @@
+"""What is chosen for a folder, a machine and a number of minutes."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eqco.recipes.rules import Facts, choose
+from eqco.runtime.errors import InputError
+
+
+def facts(images=3000, side=64, minutes=20.0):
+    return Facts(images=images, side=side, minutes=minutes)
+
+
+@given(
+    images=st.integers(2, 2_000_000),
+    side=st.integers(8, 4000),
+    minutes=st.floats(0.01, 10_000),
+    speed=st.floats(0.1, 1e6),
+)
+@settings(max_examples=200)
+def test_every_folder_gets_a_recipe_that_fits_it(images, side, minutes, speed):
+    """A recipe checks itself; a batch is never larger than the set."""
+    chosen = choose(facts(images, side, minutes), lambda recipe: speed).recipe
+    assert chosen.training.num_queries <= images
+    seconds = chosen.training.epochs * images / speed
+    assert seconds <= 60 * minutes * 1.0001 or chosen.training.epochs == 1
+
+
+def test_more_minutes_never_train_for_fewer_epochs():
+    lengths = [
+        choose(facts(minutes=minutes), lambda recipe: 500.0).recipe.training.epochs
+        for minutes in (1, 5, 20, 60)
+    ]
+    assert lengths == sorted(lengths)
+    assert lengths[0] < lengths[-1]
+
+
+def test_what_is_given_is_kept_and_said():
+    choice = choose(facts(), lambda recipe: 500.0, {"epochs": 7, "num_queries": 24, "alpha": 9.0})
+    recipe = choice.recipe
+    assert (recipe.training.epochs, recipe.training.num_queries) == (7, 24)
+    assert recipe.objective.alpha == 9
+    assert [reason.why for reason in choice.reasons if reason.what == "7 epochs"] == ["as given"]
+
+
+def test_the_speed_that_counts_is_that_of_what_is_given():
+    asked = []
+
+    def speed(recipe):
+        asked.append(recipe.encoder.backbone)
+        return 100.0
+
+    choose(facts(), speed, {"backbone": "resnet18"})
+    assert set(asked) == {"resnet18"}
+
+
+@pytest.mark.parametrize(
+    ("known", "message"),
+    [(facts(minutes=0), "--minutes 0; it must be greater"), (facts(images=1), "at least 2")],
+)
+def test_what_cannot_be_trained_is_refused(known, message):
+    with pytest.raises(InputError, match=message):
+        choose(known, lambda recipe: 1.0)

@@ -1,0 +1,229 @@
+"""What would run on a GPU, without one: where tensors are, and where the host waits for the device.
+
+Tensors on "cuda" have shape and type but no values here (torch's FakeTensorMode), those of the CPU
+are real. So an operation that mixes the two fails, a generator of the wrong device fails, and each
+read of a value by the host is noted. Backward needs the device itself and is not covered.
+"""
+
+import sys
+from collections import Counter
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+
+import pytest
+import torch
+from together import Pictures, TinyBackbone, simo, tiny
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+import eqco
+from eqco.assembly import build_components
+from eqco.contrast import (
+    Contrast,
+    KeyQueue,
+    Negatives,
+    Objective,
+    combine_negatives,
+    in_batch_negatives,
+    sampled_negatives,
+)
+from eqco.data import Augment, source_from_dataset
+from eqco.data.parameters import draw_parameters
+from eqco.data.pipelines import MOCO_V1, MOCO_V2, SIMCLR
+from eqco.evaluation import extract_features, knn_accuracy, probe_accuracy
+from eqco.evaluation.features import Features
+from eqco.methods import METHODS, MoCoSettings, SimCLRSettings
+from eqco.training.diagnostics import diagnose
+from eqco.training.loop import largest_weight, mean
+
+# Where the host is meant to wait for the device, and why.
+MEANT = {
+    "training.diagnostics.read_contrast": "numbers for the log, every diagnose_every steps",
+    "evaluation.features.extract_features": "features are kept on the host, batch by batch",
+    "training.loop.mean": "the loss for the log and the alarms, every log_every steps",
+    "training.loop.largest_weight": "stops a training whose weights are not finite",
+}
+PACKAGE = Path(eqco.__file__).parent
+PICTURES = source_from_dataset(Pictures())
+aten = torch.ops.aten
+READS = {aten._local_scalar_dense.default, aten.equal.default}
+SHAPED_BY_VALUES = {aten.nonzero.default, aten._unique2.default, aten.masked_select.default}
+
+
+class PretendGPU(TorchDispatchMode):
+    """Operations on "cuda" without values, those on the CPU as they are; notes where one waits."""
+
+    def __init__(self):
+        super().__init__()
+        self.waits = Counter()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        given = tree_leaves((args, kwargs))
+        on_gpu = any(isinstance(each, FakeTensor) and each.is_cuda for each in given)
+        target = kwargs.get("device")
+        to_gpu = target is not None and torch.device(target).type == "cuda"
+        if not on_gpu and not to_gpu:
+            with unset_fake_temporarily():
+                return func(*args, **kwargs)
+        for each in given:
+            if isinstance(each, torch.Generator) and each.device.type != "cuda":
+                raise RuntimeError(f"{func} on cuda with a generator of {each.device}")
+        if func in READS:
+            self.note()
+            return 1
+        if func in SHAPED_BY_VALUES:
+            self.note()
+            raise RuntimeError(f"{func} on cuda: the host waits for a shape")
+        if (on_gpu and target is not None and not to_gpu) or is_copy_to_cpu(func, args):
+            self.note()
+            with unset_fake_temporarily():
+                if func is aten.copy_.default:
+                    return args[0].zero_()
+                return torch.zeros(args[0].shape, dtype=kwargs.get("dtype") or args[0].dtype)
+        return func(*args, **kwargs)
+
+    def note(self):
+        frame = sys._getframe(2)
+        while frame and PACKAGE not in Path(frame.f_code.co_filename).parents:
+            frame = frame.f_back
+        place = Path(frame.f_code.co_filename).relative_to(PACKAGE).with_suffix("")
+        self.waits[".".join([*place.parts, frame.f_code.co_qualname])] += 1
+
+
+def is_copy_to_cpu(func, args):
+    return func is aten.copy_.default and not args[0].is_cuda and args[1].is_cuda
+
+
+@contextmanager
+def pretended_gpu():
+    """Checks at the end that nothing waited but what is meant to."""
+    with FakeTensorMode(allow_non_fake_inputs=True), PretendGPU() as gpu:
+        yield gpu
+    assert set(gpu.waits) <= set(MEANT), gpu.waits
+
+
+@pytest.fixture(params=[False, True], ids=["plain", "default device"])
+def gpu(request):
+    with pretended_gpu() as found:
+        found.default = torch.device("cuda") if request.param else nullcontext()
+        yield found
+
+
+def vectors(*shape):
+    return torch.randn(*shape, device="cuda")
+
+
+@pytest.mark.parametrize("pipeline", [MOCO_V1, MOCO_V2, SIMCLR], ids=["v1", "v2", "simclr"])
+def test_augmentation(gpu, pipeline):
+    images = torch.zeros(8, 3, 40, 40, dtype=torch.uint8, device="cuda")
+    with gpu.default:
+        parameters = draw_parameters(pipeline, 8, seed=0, step=0, view=0)
+        assert Augment(pipeline, 32)(images, parameters).is_cuda
+
+
+CASES = {
+    "simo": tiny(simo()),
+    "simo, all": tiny(simo(count=None)),
+    "simo, shared": tiny(simo(shared=True)),
+    "simo, queue": tiny(simo(queue_size=21)),
+    "simo, shuffling": tiny(simo(shuffle_bn=True), bn_groups=4, head="mlp"),
+    "moco": tiny(MoCoSettings(queue_size=40), bn_groups=4),
+    "simclr": tiny(SimCLRSettings()),
+    "simclr, drawn": tiny(SimCLRSettings(count=4)),
+    "simclr, other view": tiny(SimCLRSettings(both_views=False)),
+}
+
+
+def test_every_method_has_a_case():
+    assert {case.method.name for case in CASES.values()} == set(METHODS)
+
+
+@pytest.mark.parametrize("recipe", CASES.values(), ids=CASES)
+def test_steps_of_every_method_without_backward(gpu, recipe):
+    components = build_components(recipe, PICTURES, backbone=TinyBackbone(), device="cuda")
+    method = components.method
+    with gpu.default:
+        for step in range(2):
+            (batch,) = components.loader.micro_batches(step)
+            method.warm_up(batch)
+            output = method(batch, step)
+            assert output.loss.is_cuda
+            method.after_step(output)
+        assert not gpu.waits
+        mean(output.loss)
+        largest_weight(method)
+        diagnose(output.contrasts, temperature=0.2, alpha=64)
+    assert set(gpu.waits) == {name for name in MEANT if name.startswith("training.")}
+
+
+def drawn(count, **settings):
+    def make(keys):
+        return sampled_negatives(in_batch_negatives(keys), count, seed=0, step=0, **settings)
+
+    return make
+
+
+SOURCES = {
+    "batch": in_batch_negatives,
+    "both views": lambda keys: in_batch_negatives(keys, keys),
+    "drawn": drawn(5),
+    "shared": drawn(5, shared=True),
+    "pool": Negatives,
+    "with a queue": lambda keys: combine_negatives(drawn(5)(keys), Negatives(vectors(30, 8))),
+}
+
+
+@pytest.mark.parametrize("alpha", [None, 64.0])
+@pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES)
+def test_loss_with_every_source_of_negatives(gpu, source, alpha):
+    with gpu.default:
+        contrast = Contrast(vectors(16, 8), vectors(16, 8), source(vectors(16, 8)))
+        assert Objective(temperature=0.2, alpha=alpha)([contrast]).is_cuda
+
+
+@pytest.mark.parametrize("capacity", [5, 16, 40])
+def test_queue(gpu, capacity):
+    queue = KeyQueue(capacity, 8).to("cuda")
+    with gpu.default:
+        for _ in range(3):
+            queue.enqueue(vectors(16, 8))
+            assert queue.negatives().keys.is_cuda
+    assert queue.negatives().num_negatives == min(48, capacity)
+
+
+def test_features(gpu):
+    split = PICTURES["train"]
+    network = TinyBackbone().to("cuda").eval()
+    with gpu.default:
+        train = extract_features(network, split, size=12, batch_size=32, device="cuda")
+    assert train.values.device.type == "cpu"
+    assert len(train.values) == 96
+    assert set(gpu.waits) == {"evaluation.features.extract_features"}
+
+
+def test_knn_and_probe(gpu):
+    """Features of the CPU, as `extract_features` gives them, under any default device."""
+    generator = torch.Generator().manual_seed(0)
+    values = torch.randn(40, 5, generator=generator, device="cpu")
+    features = Features(values, torch.arange(40, device="cpu") % 2)
+    with gpu.default:
+        assert knn_accuracy(features, features, neighbours=1) == 1
+        assert probe_accuracy(features, features).accuracy > 0.5
+    assert not gpu.waits
+
+
+def test_a_stray_tensor_generator_or_wait_is_found():
+    """Else the tests above could not fail."""
+    with pretended_gpu() as gpu:
+        with pytest.raises(RuntimeError, match="same device"):
+            vectors(3) + torch.ones(3)
+        with pytest.raises(RuntimeError, match="generator of cpu"):
+            torch.randperm(3, generator=torch.Generator(), device="cuda")
+        diagnose(
+            [Contrast(vectors(4, 2), vectors(4, 2), Negatives(vectors(4, 2)))],
+            temperature=0.2,
+            alpha=None,
+        )
+        assert set(gpu.waits) == {"training.diagnostics.read_contrast"}

@@ -1,0 +1,137 @@
+"""Compile auto: in long runs alone, kept by the run, and refused where it cannot work."""
+
+import os
+import signal
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from eqco.assembly import compiling, resume, train
+from eqco.assembly.runs import RunInfo
+from eqco.cli.display import heading
+from eqco.data import source_from_dataset
+from eqco.encoders import Encoder, LightEncoder, Pixels, linear_head
+from eqco.recipes import named_recipe
+from eqco.runtime import processes
+from eqco.runtime.checkpoints import read_checkpoint
+from eqco.runtime.errors import InputError
+from eqco.runtime.run_directory import RunDirectory
+
+
+def small(compiled):
+    demo = named_recipe("simo", "demo")
+    settings = replace(demo.training, num_queries=8, epochs=2, log_every=1, compile=compiled)
+    return replace(
+        demo,
+        training=replace(settings, precision="float32"),
+        method=replace(demo.method, count=4),
+        data=replace(demo.data, image_size=16),
+        optimiser=replace(demo.optimiser, warmup_epochs=0),
+    )
+
+
+def noise():
+    generator = torch.Generator().manual_seed(0)
+    pixels = torch.randint(256, (24, 3, 16, 16), generator=generator, dtype=torch.uint8)
+    return source_from_dataset([(image, 0) for image in pixels])
+
+
+def pays(encoder=None, steps=10**9):
+    encoder = encoder or Encoder(LightEncoder(), linear_head(256, 4))
+    return compiling.compiling_pays(
+        encoder, num_images=16, size=16, steps=steps, precision="float32"
+    )
+
+
+def test_a_run_is_compiled_if_it_gains_twice_the_wait(monkeypatch):
+    """At 0.25 s for an eighth of the batch a step takes 2 s, of which 0.1 s are gained."""
+    monkeypatch.setattr(compiling, "missing_tool", lambda: "")
+    monkeypatch.setattr(compiling, "seconds_per_step", lambda *_: 0.25)
+    assert (compiling.WAIT, compiling.GAIN) == (120.0, 0.05)
+    assert not pays(steps=2400)
+    assert pays(steps=2401)
+
+
+def test_auto_compiles_neither_foreign_networks_nor_several_processes(monkeypatch):
+    monkeypatch.setattr(compiling, "missing_tool", lambda: "")
+    assert pays()
+    assert not pays(Encoder(Pixels(16), linear_head(3 * 16 * 16, 4)))
+    monkeypatch.setattr(compiling, "missing_tool", lambda: "a C++ compiler")
+    assert not pays()
+    monkeypatch.setattr(compiling, "missing_tool", lambda: "")
+    monkeypatch.setattr(processes, "world_size", lambda: 2)
+    assert not pays()
+
+
+def test_timing_leaves_encoder_and_generator_as_they_were():
+    encoder = Encoder(LightEncoder(), linear_head(256, 4))
+    before = {name: value.clone() for name, value in encoder.state_dict().items()}
+    state = torch.get_rng_state()
+    pays(encoder)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(torch.equal(value, before[name]) for name, value in encoder.state_dict().items())
+    assert all(parameter.grad is None for parameter in encoder.parameters())
+
+
+def test_compiling_is_refused_without_a_compiler_and_with_several_processes(monkeypatch, tmp_path):
+    monkeypatch.setattr(compiling.shutil, "which", lambda name: None)
+    with pytest.raises(InputError, match=r"but a C\+\+ compiler is missing here"):
+        train(noise(), small(True), out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    monkeypatch.setattr(processes, "world_size", lambda: 2)
+    with pytest.raises(InputError, match=r"training.compile=True with 2 processes"):
+        compiling.check_compiler(torch.device("cpu"))
+
+
+@pytest.mark.parametrize("chosen", [True, False])
+def test_a_run_keeps_what_auto_chose(chosen, monkeypatch, tmp_path):
+    compiled = []
+    monkeypatch.setattr("eqco.assembly.parts.compiling_pays", lambda *_, **__: chosen)
+    monkeypatch.setattr("eqco.assembly.parts.compile_encoders", compiled.append)
+    monkeypatch.setattr(compiling, "missing_tool", lambda: "")
+    said: list[RunInfo] = []
+    train(noise(), small("auto"), out=tmp_path, on_start=said.append)
+    run = RunDirectory(tmp_path)
+    kept = run.read_recipe()["training"]["compile"]
+    assert kept is read_checkpoint(run.last)["recipe"]["training"]["compile"] is chosen
+    waits = [line for line in heading(said[0], "runs/simo") if "compiling the encoders" in line]
+    assert len(waits) == len(compiled) == chosen
+    monkeypatch.setattr("eqco.assembly.parts.compiling_pays", lambda *_, **__: not chosen)
+    resume(tmp_path, noise())
+    assert len(compiled) == 2 * chosen
+
+
+class Tiny(nn.Module):
+    """Little to compile."""
+
+    feature_dim = 4
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Conv2d(3, 4, 3, stride=4), nn.BatchNorm2d(4), nn.ReLU())
+
+    def forward(self, images):
+        return self.layers(images).mean((2, 3))
+
+
+def tiny():
+    torch.manual_seed(0)
+    return Tiny()
+
+
+@pytest.mark.end_to_end
+@pytest.mark.skipif(bool(compiling.missing_tool()), reason="needs a C++ compiler")
+def test_a_compiled_run_stopped_and_resumed_equals_never_stopped(tmp_path):
+    def stop(report):
+        if report.step == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    train(noise(), small(True), out=tmp_path / "whole", encoder=tiny())
+    assert train(noise(), small(True), out=tmp_path / "cut", encoder=tiny(), show=stop).step == 3
+    torch._dynamo.reset()  # as in a new process
+    resume(tmp_path / "cut", noise(), encoder=tiny())
+    whole, cut = (read_checkpoint(RunDirectory(tmp_path / name).last) for name in ("whole", "cut"))
+    for name, value in whole["method"].items():
+        assert torch.equal(value, cut["method"][name]), name
