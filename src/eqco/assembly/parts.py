@@ -119,6 +119,7 @@ def build_components(
     device = torch.device(device)
     check_processes(recipe, processes.world_size())
     settings, views = recipe.training, recipe.method.views(recipe.data)
+    cached = settings.accumulation == "cached"
     loader = StepLoader(
         split,
         views,
@@ -126,7 +127,7 @@ def build_components(
         seed=settings.seed,
         rank=processes.rank(),
         world_size=processes.world_size(),
-        accumulation_steps=settings.accumulation_steps,
+        accumulation_steps=1 if cached else settings.accumulation_steps,
         workers=recipe.data.workers,
         device=device,
         channels_last=settings.channels_last,
@@ -158,7 +159,7 @@ def build_components(
         method = method.to(memory_format=torch.channels_last)
     precision, compiled = choose_precision(settings.precision, device), settings.compile
     if compiled == "auto":
-        compiled = compiling_pays(
+        compiled = not cached and compiling_pays(
             method.encoder,
             num_images=recipe.micro_batch_size,
             size=views[0].size,
@@ -179,6 +180,7 @@ def build_components(
         intervals=intervals,
         precision=precision,
         compiled=compiled,
+        pieces=settings.accumulation_steps if cached else 1,
         probe=build_probe(recipe, probe_splits(source, tested)),
     )
 
@@ -224,6 +226,11 @@ def check_processes(recipe: Recipe, count: int) -> None:
     """Refuse a number of processes that cannot share the batch, or its groups of batch norm."""
     if count < 1:
         raise InputError(f"--processes {count}; it must be at least 1.")
+    if count > 1 and recipe.training.accumulation == "cached":
+        raise InputError(
+            f"training.accumulation=cached with {count} processes: batch norm would see other "
+            f"images than in one. Give --training.accumulation independent, or one process."
+        )
     size, groups = recipe.micro_batch_size, recipe.encoder.bn_groups
     if size % count:
         raise InputError(

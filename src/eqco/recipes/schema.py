@@ -85,7 +85,10 @@ class TrainingSettings:
     epochs: int = 200
     """Passes over the training images."""
     accumulation_steps: int = 1
-    """Micro-batches that a batch is computed in; each has negatives of its own and the same α."""
+    """Micro-batches that a batch is computed in."""
+    accumulation: Literal["independent", "cached"] = "independent"
+    """independent: each micro-batch has a loss of its own, with its own negatives and the same α;
+    cached: one loss for all of them, with the memory of one, for a third more time."""
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "float32"
     """Of the encoder; weights, batch statistics, loss and optimiser are float32 in any case. auto:
     bfloat16 where the machine computes it natively, else float32; the run keeps what it chose."""
@@ -121,8 +124,14 @@ class Recipe:
 
     def __post_init__(self) -> None:
         check_ranges(self)
-        self.method.check(num_queries=self.micro_batch_size)
+        self.method.check(num_queries=self.contrasted_size)
         check_batch_norm(self)
+
+    @property
+    def contrasted_size(self) -> int:
+        """Queries that share one loss, over all processes."""
+        cached = self.training.accumulation == "cached"
+        return self.training.num_queries if cached else self.micro_batch_size
 
     @property
     def micro_batch_size(self) -> int:
@@ -194,6 +203,16 @@ def check_ranges(recipe: Recipe) -> None:
 
 def check_batch_norm(recipe: Recipe) -> None:
     """Refuse groups that shuffling BN cannot make."""
+    if recipe.training.accumulation == "cached":
+        for name, unwanted in (
+            (f"encoder.bn_groups={recipe.encoder.bn_groups}", recipe.encoder.bn_groups > 1),
+            ("training.compile=True", recipe.training.compile is True),
+        ):
+            if unwanted:
+                raise InputError(
+                    f"training.accumulation=cached with {name}; they do not work together. Leave "
+                    f"that out, or choose --training.accumulation independent."
+                )
     groups, num_queries = recipe.encoder.bn_groups, recipe.micro_batch_size
     if groups > 1 and not recipe.method.shuffle_bn:
         raise InputError(
