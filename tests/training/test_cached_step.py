@@ -9,6 +9,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from eqco.methods import SimCLRSettings
+from eqco.recipes import recipe_from_dict, recipe_to_dict
 from eqco.runtime.errors import InputError
 from eqco.training.loop import optimise, warm_up
 
@@ -72,3 +73,10 @@ def test_what_it_does_not_work_with_is_refused():
         replace(recipe, encoder=replace(recipe.encoder, bn_groups=2))
     with pytest.raises(InputError, match=r"cached with training.compile=True"):
         replace(recipe, training=replace(recipe.training, compile=True))
+
+
+def test_a_recipe_without_it_is_written_as_before_and_with_it_read_back():
+    plain, cached = (recipe_for(SimCLRSettings(), 4, kind) for kind in ("independent", "cached"))
+    assert "accumulation" not in recipe_to_dict(plain)["training"]
+    for recipe in (plain, cached):
+        assert recipe_from_dict(recipe_to_dict(recipe)) == recipe

@@ -160,7 +160,7 @@ def advice(
     if weight_bias >= NOTABLE_BIAS and k <= 64:
         found.append(
             f"Score against more keys: with {k} negatives the weights are biased by about "
-            f"{weight_bias:.2f}, which alpha does not mend. Take a larger batch by cached gradients "
+            f"{weight_bias:.2f}, which alpha does not mend. Take a larger batch by caching "
             f"(eqco.cached_backward; --training.accumulation cached), or a queue filled by a slow "
             f"copy of the encoder (eqco.KeyQueue, eqco.SlowCopy; --method.queue-size); in a loop "
             f"of your own, remembered normalisers (eqco.RunningNormaliser) are a third way."
