@@ -15,6 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from eqco.assembly.compiling import check_compiler, compile_encoders, compiling_pays
 from eqco.contrast import Objective
+from eqco.contrast.normaliser import RememberingObjective
 from eqco.data import Source, Split, StepLoader
 from eqco.data.sources import divide
 from eqco.encoders import (
@@ -136,7 +137,7 @@ def build_components(
     )
     check_queue(recipe, loader.steps_per_epoch)
     intervals = build_intervals(recipe, loader.steps_per_epoch)
-    objective = Objective(temperature=recipe.objective.temperature, alpha=recipe.objective.alpha)
+    objective = build_objective(recipe, len(split))
 
     def make_encoder(number: int = 0, in_channels: int | None = None) -> Encoder:
         bands = source.channels if in_channels is None else in_channels
@@ -220,6 +221,21 @@ def check_device(device: torch.device | str) -> None:
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
         raise InputError(f"--device {device} cannot be used here: {reason}") from error
+
+
+def build_objective(recipe: Recipe, num_images: int) -> Objective | RememberingObjective:
+    """The loss, with the memory that the recipe asks for."""
+    wanted = recipe.objective
+    if wanted.normaliser == "batch":
+        return Objective(temperature=wanted.temperature, alpha=wanted.alpha)
+    return RememberingObjective(
+        num_images if wanted.normaliser == "instance" else 1,
+        2 if recipe.method.symmetric else 1,
+        temperature=wanted.temperature,
+        alpha=wanted.alpha,
+        source=wanted.normaliser,
+        decay=wanted.normaliser_decay,
+    )
 
 
 def check_processes(recipe: Recipe, count: int) -> None:

@@ -162,8 +162,8 @@ def advice(
             f"Score against more keys: with {k} negatives the weights are biased by about "
             f"{weight_bias:.2f}, which alpha does not mend. Take a larger batch by caching "
             f"(eqco.cached_backward; --training.accumulation cached), or a queue filled by a slow "
-            f"copy of the encoder (eqco.KeyQueue, eqco.SlowCopy; --method.queue-size); in a loop "
-            f"of your own, remembered normalisers (eqco.RunningNormaliser) are a third way."
+            f"copy of the encoder (eqco.KeyQueue, eqco.SlowCopy; --method.queue-size), or "
+            f"remembered normalisers (eqco.RunningNormaliser; --objective.normaliser instance)."
         )
     if effective_negatives < FEW_EFFECTIVE and k > 4:
         found.append(

@@ -9,13 +9,14 @@ which is EqCo where u_n is the mean over the K keys at hand, and SogCLR as α �
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from eqco.contrast.checks import check_setting, wants_finite_check
-from eqco.contrast.negatives import Negatives
+from eqco.contrast.negatives import Contrast, Negatives
 from eqco.contrast.objective import contrastive_loss
 from eqco.contrast.streaming import precision, scaled, without_autocast
 from eqco.contrast.temperature import LearnableTemperature
@@ -23,7 +24,7 @@ from eqco.runtime import processes
 from eqco.runtime.errors import InputError
 from eqco.theory.infonce import softplus
 
-__all__ = ["RunningNormaliser"]
+__all__ = ["RememberingObjective", "RunningNormaliser"]
 
 
 class RunningNormaliser(nn.Module):
@@ -211,3 +212,53 @@ class RunningNormaliser(nn.Module):
         """What `print` shows of the settings."""
         shown = {"num_instances": len(self.log_mean), "alpha": self.alpha, "decay": self.decay}
         return ", ".join(f"{name}={value}" for name, value in shown.items())
+
+
+class RememberingObjective(nn.Module):
+    """`Objective` with a `RunningNormaliser` for each of a step's contrasts.
+
+    Args:
+        num_instances: of the data set; 1 where only a queue is remembered.
+        num_contrasts: how many contrasts a step has.
+        temperature: τ.
+        alpha: as in `Objective`.
+        source: "instance": the history of each instance; "queue": keys beside the negatives.
+        decay: how much of the history each visit keeps.
+
+    >>> queries, positives = torch.randn(2, 4, 8)
+    >>> given = Contrast(queries, positives, Negatives(torch.randn(6, 8)), index=torch.arange(4))
+    >>> RememberingObjective(100, 1, temperature=0.2, alpha=64)([given]).shape
+    torch.Size([])
+    """
+
+    def __init__(
+        self,
+        num_instances: int,
+        num_contrasts: int,
+        *,
+        temperature: float,
+        alpha: float | None = None,
+        source: Literal["instance", "queue"] = "instance",
+        decay: float = 0.9,
+    ):
+        super().__init__()
+        self.temperature, self.alpha, self.source = temperature, alpha, source
+        self.normalisers = nn.ModuleList(
+            RunningNormaliser(num_instances, temperature=temperature, alpha=alpha, decay=decay)
+            for _ in range(num_contrasts)
+        )
+
+    def forward(self, contrasts: Sequence[Contrast]) -> Tensor:
+        """Weighted sum of the mean losses."""
+        losses = [
+            contrast.weight
+            * normaliser(
+                contrast.queries,
+                contrast.positives,
+                contrast.negatives,
+                index=contrast.index if self.source == "instance" else None,
+                memory=contrast.memory,
+            )
+            for normaliser, contrast in zip(self.normalisers, contrasts, strict=True)
+        ]
+        return torch.stack(losses).sum()

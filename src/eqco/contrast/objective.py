@@ -409,6 +409,7 @@ class Objective:
 
     temperature: float
     alpha: float | None = None
+    source = "batch"
 
     def __post_init__(self) -> None:
         check_setting(self.temperature, self.alpha, None, "cosine", "mean")

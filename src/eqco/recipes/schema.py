@@ -49,6 +49,11 @@ class ObjectiveSettings:
     """τ."""
     alpha: float | None = None
     """The number of negatives imitated; None: plain InfoNCE; inf: the decoupled loss."""
+    normaliser: Literal["batch", "instance", "queue"] = "batch"
+    """batch: Eq. 1; instance: with a history of each image (SogCLR at finite α); queue: with the
+    keys of method.queue_size, which are then no negatives themselves."""
+    normaliser_decay: float = 0.9
+    """How much of its history an image keeps at each visit, with normaliser instance."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,6 +131,7 @@ class Recipe:
         check_ranges(self)
         self.method.check(num_queries=self.contrasted_size)
         check_batch_norm(self)
+        check_normaliser(self)
 
     @property
     def contrasted_size(self) -> int:
@@ -198,6 +204,20 @@ def check_ranges(recipe: Recipe) -> None:
             f"training.num_queries={recipe.training.num_queries} cannot be cut into "
             f"training.accumulation_steps={recipe.training.accumulation_steps} micro-batches of "
             f"one size; choose a divisor."
+        )
+
+
+def check_normaliser(recipe: Recipe) -> None:
+    """Refuse a memory that is not there, or that never learns."""
+    decay, kind = recipe.objective.normaliser_decay, recipe.objective.normaliser
+    if not 0 <= decay < 1:
+        raise InputError(
+            f"objective.normaliser_decay={decay}; it must be at least 0 (none) and less than 1."
+        )
+    if kind == "queue" and not recipe.method.queue_beside_batch:
+        raise InputError(
+            "objective.normaliser=queue without a queue beside the negatives of the batch. Choose "
+            "SiMo with --method.queue-size 4096, or --objective.normaliser instance."
         )
 
 

@@ -18,7 +18,11 @@ __all__ = ["read_recipe", "recipe_from_dict", "recipe_to_dict", "with_settings"]
 
 # Written down only where they are not the default, so that records made without them keep their
 # hash.
-LEFT_OUT = (("training", "accumulation"),)
+LEFT_OUT = (
+    ("training", "accumulation"),
+    ("objective", "normaliser"),
+    ("objective", "normaliser_decay"),
+)
 
 
 def recipe_to_dict(recipe: Recipe) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from eqco.contrast import Contrast, Negatives, Objective
 from eqco.contrast.checks import NonFiniteValuesError
+from eqco.contrast.normaliser import RememberingObjective
 from eqco.data import Batch, StepLoader
 from eqco.encoders import Precision, autocast_to, average_running_statistics
 from eqco.methods import Method, StepOutput
@@ -53,7 +54,7 @@ class TrainerComponents:
 
     method: Method
     distributed: DistributedDataParallel | None = None
-    objective: Objective
+    objective: Objective | RememberingObjective
     loader: StepLoader
     optimiser: torch.optim.Optimizer
     learning_rate: Callable[[int], float]
