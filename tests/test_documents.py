@@ -61,8 +61,8 @@ def test_make_bench_runs_every_benchmark():
     assert set(recipe[1].split()) == files
 
 
-def blocks(language):
-    text = (ROOT / "README.md").read_text()
+def blocks(language, document="README.md"):
+    text = (ROOT / document).read_text()
     return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
 
 
@@ -71,6 +71,15 @@ def test_the_python_of_the_readme_runs():
     for block in blocks("python"):
         exec(compile(block, "README.md", "exec"), names)
     assert names["loss"].item() > 0
+
+
+def test_the_python_about_small_batches_runs(capsys):
+    names = {}
+    for block in blocks("python", "docs/small_batches.md"):
+        exec(compile(block, "small_batches.md", "exec"), names)
+        assert len(block.splitlines()) < 10
+    assert names["loss"].item() > 0
+    assert capsys.readouterr().out
 
 
 def commands():

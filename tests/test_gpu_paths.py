@@ -5,6 +5,7 @@ are real. So an operation that mixes the two fails, a generator of the wrong dev
 read of a value by the host is noted. Backward needs the device itself and is not covered.
 """
 
+import math
 import sys
 from collections import Counter
 from contextlib import contextmanager, nullcontext
@@ -39,7 +40,7 @@ from eqco.training.loop import largest_weight, mean
 
 # Where the host is meant to wait for the device, and why.
 MEANT = {
-    "training.diagnostics.read_contrast": "numbers for the log, every diagnose_every steps",
+    "contrast.diagnostics.read_contrast": "numbers for the log, every diagnose_every steps",
     "evaluation.features.extract_features": "features are kept on the host, batch by batch",
     "training.loop.mean": "the loss for the log and the alarms, every log_every steps",
     "training.loop.largest_weight": "stops a training whose weights are not finite",
@@ -155,7 +156,7 @@ def test_steps_of_every_method_without_backward(gpu, recipe):
         mean(output.loss)
         largest_weight(method)
         diagnose(output.contrasts, temperature=0.2, alpha=64)
-    assert set(gpu.waits) == {name for name in MEANT if name.startswith("training.")}
+    assert set(gpu.waits) == {name for name in MEANT if name.startswith(("training.", "contrast."))}
 
 
 def drawn(count, **settings):
@@ -181,6 +182,20 @@ def test_loss_with_every_source_of_negatives(gpu, source, alpha):
     with gpu.default:
         contrast = Contrast(vectors(16, 8), vectors(16, 8), source(vectors(16, 8)))
         assert Objective(temperature=0.2, alpha=alpha)([contrast]).is_cuda
+
+
+@pytest.mark.parametrize("alpha", [None, 64, math.inf])
+def test_ids_weights_and_two_towers(gpu, alpha):
+    queries, positives = torch.randn(2, 16, 8, device="cuda").unbind()
+    ids = torch.zeros(16, dtype=torch.int64, device="cuda")
+    settings = {"alpha": alpha, "temperature": 0.2, "on_empty": "skip"}
+    for kind in (eqco.EqCoLoss, eqco.NTXentLoss, eqco.TwoTowerLoss):
+        assert kind(**settings)(queries, positives, ids=ids).is_cuda
+    weights = torch.zeros(16, device="cuda")
+    assert eqco.EqCoLoss(**settings)(queries, positives, log_weights=weights).is_cuda
+    remembering = eqco.RunningNormaliser(20, alpha=alpha).to("cuda")
+    assert remembering(queries, positives, index=ids).is_cuda
+    assert not gpu.waits
 
 
 @pytest.mark.parametrize("capacity", [5, 16, 40])
@@ -226,4 +241,4 @@ def test_a_stray_tensor_generator_or_wait_is_found():
             temperature=0.2,
             alpha=None,
         )
-        assert set(gpu.waits) == {"training.diagnostics.read_contrast"}
+        assert set(gpu.waits) == {"contrast.diagnostics.read_contrast"}

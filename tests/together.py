@@ -84,6 +84,10 @@ def moco(**settings):
     return MoCoSettings(**{"queue_size": 40, "ema_decay": 0.9, **settings})
 
 
+def remembered(source):
+    return ObjectiveSettings(alpha=64, normaliser=source, normaliser_decay=0.6)
+
+
 SHUFFLED = {"bn_groups": 4, "head": "mlp"}
 # every one of them runs on 1, 2 and 4 processes
 CASES = {
@@ -103,6 +107,8 @@ CASES = {
     "simclr, other view": tiny(SimCLRSettings(both_views=False)),
     "simclr, lars": tiny(SimCLRSettings(count=4), optimiser=OptimiserSettings(name="lars")),
     "simclr, in two micro-batches": tiny(SimCLRSettings(count=4), accumulation_steps=2),
+    "simo, remembered": tiny(simo(), objective=remembered("instance")),
+    "simo, remembered queue": tiny(simo(queue_size=21), objective=remembered("queue")),
     "toy": tiny(ToySettings()),
 }
 

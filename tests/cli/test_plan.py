@@ -74,3 +74,34 @@ def test_bad_input_is_refused_with_code_2_and_a_line(options, message, capsys):
     error = capsys.readouterr().err
     assert message in error
     assert len(error.strip().splitlines()) == 1
+
+
+def metrics_of(folder, *lines):
+    folder.mkdir()
+    text = [json.dumps({"step": 10 * number, **line}) for number, line in enumerate(lines, 1)]
+    (folder / "metrics.jsonl").write_text("\n".join(text) + "\n")
+    return str(folder)
+
+
+SATURATED = {
+    "positive_probability": 0.68, "weight_ratio": 1.0, "effective_negatives": 3.1,
+    "weight_bias": 0.07, "num_negatives": 4, "margin": 0.0,
+}  # fmt: skip
+
+
+def test_a_run_that_is_saturated_is_told_to_set_alpha(capsys, tmp_path):
+    early = {**SATURATED, "positive_probability": 0.2}
+    run = metrics_of(tmp_path / "run", {"loss": 1.0}, early, *[early] * 3, SATURATED)
+    assert main(["plan", "--from", run]) == 0
+    out = capsys.readouterr().out
+    for words in ("steps 60 to 60", "0.680", "Set alpha", "--objective.alpha 65536"):
+        assert words in out
+    assert main(["plan", "--from", run, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["positive_probability"] == 0.68
+
+
+def test_a_run_without_diagnostics_is_refused(capsys, tmp_path):
+    assert main(["plan", "--from", metrics_of(tmp_path / "run", {"loss": 1.0})]) != 0
+    assert "--training.diagnose-every" in capsys.readouterr().err
+    assert main(["plan", "--from", str(tmp_path / "nowhere")]) != 0
+    assert "no run with metrics is there" in capsys.readouterr().err

@@ -62,3 +62,33 @@ def test_info_nce_pytorch(paired):
     given = unit_vectors(0, 32, 16) * 3, unit_vectors(1, 32, 16), negatives
     ours = eqco.EqCoLoss(temperature=0.1)
     assert_close(with_gradient(ours, *given), with_gradient(theirs, *given), rtol=1e-9, atol=1e-9)
+
+
+class Passed(torch.nn.Module):
+    """A sentence-transformers model whose embeddings are its input."""
+
+    def __getitem__(self, place):
+        return self
+
+    def forward(self, features):
+        return {"sentence_embedding": features["input"]}
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_sentence_transformers_ranking_loss(cached):
+    """Its scale is 1/τ; the cached form is our cached_backward's."""
+    name = "sentence_transformers.sentence_transformer.losses"
+    losses = pytest.importorskip(name, reason="sentence-transformers is not installed")
+    given = unit_vectors(0, 12, 16) * 3, unit_vectors(1, 12, 16)
+    if cached:
+        loss_fn = losses.CachedMultipleNegativesRankingLoss(Passed(), scale=20, mini_batch_size=5)
+    else:
+        loss_fn = losses.MultipleNegativesRankingLoss(Passed(), scale=20)
+
+    def theirs(*pair):
+        return loss_fn([{"input": each} for each in pair], None)
+
+    def ours(queries, positives):
+        return eqco.contrastive_loss(queries, positives, temperature=1 / 20)
+
+    assert_close(with_gradient(ours, *given), with_gradient(theirs, *given), rtol=1e-6, atol=1e-6)

@@ -51,6 +51,12 @@ def test_training_is_compared_with_its_own_kind_and_its_own_limit(record):
     assert profile.lines == [["backward", "50.0", "50.0"]]
 
 
+def test_small_batches_have_a_line_for_each_way_that_ran(record):
+    metrics = {"resnet18/cached/seconds": 0.5, "resnet18/cached/bytes": 3e7}
+    (table,) = BENCHMARKS["bench-small-batch"].tables(replace(record, metrics=metrics))
+    assert table.lines == [["resnet18/cached", "500", "30"]]
+
+
 def test_every_setting_has_its_bars(record):
     charts = BENCHMARKS["bench-train"].charts(record)
     assert [chart.title for chart in charts] == list(SETTINGS)

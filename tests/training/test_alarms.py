@@ -23,6 +23,10 @@ def look(information, ceiling=5.0):
         alignment=0.5,
         uniformity=-2.0,
         embedding_rank=1.5,
+        positive_probability=0.1,
+        weight_ratio=1.0,
+        effective_negatives=200.0,
+        weight_bias=0.01,
         num_negatives=255,
         margin=0.0,
     )

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import eqco
 from eqco.contrast import Contrast, Negatives
+from eqco.contrast import diagnostics as module
 from eqco.runtime.errors import InputError
-from eqco.training import diagnostics as module
 from eqco.training.diagnostics import diagnose
 
 TAU = 0.2
@@ -53,6 +53,7 @@ def literal(contrast, alpha):
     """Every quantity by its definition, query by query."""
     unit = [F.normalize(each, dim=0) for each in contrast.queries]
     losses, norms, bounds, correct, distances = [], [], [], [], []
+    certain, ratios, effective, biases = [], [], [], []
     for row, q in enumerate(unit):
         k0, keys = F.normalize(contrast.positives[row], dim=0), met(contrast, row)
         w = (len(keys) if alpha is None else alpha) / len(keys)
@@ -66,6 +67,17 @@ def literal(contrast, alpha):
         loss.backward()
         losses.append(loss.item())
         norms.append(float(leaf.grad.norm()))
+        scores = [math.exp(float(q @ k) / TAU) for k in keys]
+        x = sum(scores) / len(keys) / math.exp(float(q @ k0) / TAU)
+        plain, imitated = len(keys) * x, len(keys) * w * x
+        certain.append(1 / (1 + plain))
+        weight = 1.0 if alpha == math.inf else imitated / (1 + imitated)
+        ratios.append(weight / (plain / (1 + plain)))
+        squares = sum((score / sum(scores)) ** 2 for score in scores)
+        effective.append(1 / squares)
+        mean = sum(scores) / len(scores)
+        variance = sum((score - mean) ** 2 for score in scores) / len(scores)
+        biases.append(variance / mean**2 / len(keys))
         bounds.append(bound)
         correct.append(all(float(q @ k0) > float(q @ k) for k in keys))
         distances.append(float(((q - k0) ** 2).sum()))
@@ -93,6 +105,10 @@ def literal(contrast, alpha):
         "alignment": sum(distances) / n,
         "uniformity": math.log(sum(pairs) / len(pairs)),
         "embedding_rank": math.exp(-sum(p * math.log(p) for p in shares)),
+        "positive_probability": sum(certain) / n,
+        "weight_ratio": sum(ratios) / n,
+        "effective_negatives": sum(effective) / n,
+        "weight_bias": sum(biases) / n,
         "num_negatives": K,
         "margin": TAU * math.log(alpha / K) if alpha < math.inf else math.inf,
     }
@@ -279,3 +295,42 @@ def test_what_cannot_be_read_is_refused(given_contrasts, arguments, message):
     contrasts = [contrast_of("queue", 0)] * given_contrasts
     with pytest.raises(InputError, match=message):
         diagnose(contrasts, **{"temperature": TAU, "alpha": None, **arguments})
+
+
+def test_one_call_in_any_loop_sees_what_the_trainer_sees():
+    contrast = contrast_of("queue", 0)
+    given = contrast.queries, contrast.positives
+    expected = diagnose([contrast], temperature=TAU, alpha=64)
+    keys = contrast.negatives.keys
+    own = keys.expand(len(given[0]), *keys.shape)
+    for negatives in (keys, contrast.negatives, own):
+        seen = eqco.diagnose(*given, negatives, temperature=TAU, alpha=64)
+        assert numbers(seen) == pytest.approx(numbers(expected), rel=1e-9)
+
+
+def test_the_gradient_is_w_times_a_part_that_alpha_does_not_change():
+    """Hence the ratio of the norms of one query is its W_α/W_K."""
+    contrast = contrast_of("queue", 0, n=1)
+    plain = diagnose([contrast], temperature=TAU, alpha=None)
+    imitating = diagnose([contrast], temperature=TAU, alpha=4096)
+    ratio = imitating.gradient_norm_mean / plain.gradient_norm_mean
+    assert imitating.weight_ratio == pytest.approx(ratio, rel=1e-9)
+    assert plain.weight_ratio == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "beginning"),
+    [
+        ({"positive_probability": 0.68, "weight_ratio": 1.0, "margin": 0.0}, "Set alpha"),
+        ({"weight_bias": 0.3, "num_negatives": 4}, "Score against more keys"),
+        ({"effective_negatives": 1.2, "num_negatives": 16}, "Raise the temperature"),
+        ({"positive_probability": 0.68, "weight_ratio": 2.9}, "Keep alpha"),
+        ({}, "Change nothing"),
+    ],
+)
+def test_advice_in_plain_words(changes, beginning):
+    calm = {
+        "positive_probability": 0.1, "weight_ratio": 1.05, "effective_negatives": 9.0,
+        "weight_bias": 0.01, "num_negatives": 255, "margin": 0.2,
+    }  # fmt: skip
+    assert module.advice(**{**calm, **changes})[0].startswith(beginning)

@@ -15,6 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from eqco.assembly.compiling import check_compiler, compile_encoders, compiling_pays
 from eqco.contrast import Objective
+from eqco.contrast.normaliser import RememberingObjective
 from eqco.data import Source, Split, StepLoader
 from eqco.data.cache import CachedImages
 from eqco.data.sources import divide
@@ -125,6 +126,7 @@ def build_components(
     device = torch.device(device)
     check_processes(recipe, processes.world_size())
     settings, views = recipe.training, recipe.method.views(recipe.data)
+    cached = settings.accumulation == "cached"
     loader = StepLoader(
         split,
         views,
@@ -132,7 +134,7 @@ def build_components(
         seed=settings.seed,
         rank=processes.rank(),
         world_size=processes.world_size(),
-        accumulation_steps=settings.accumulation_steps,
+        accumulation_steps=1 if cached else settings.accumulation_steps,
         workers=recipe.data.workers,
         device=device,
         channels_last=settings.channels_last,
@@ -141,7 +143,7 @@ def build_components(
     )
     check_queue(recipe, loader.steps_per_epoch)
     intervals = build_intervals(recipe, loader.steps_per_epoch)
-    objective = Objective(temperature=recipe.objective.temperature, alpha=recipe.objective.alpha)
+    objective = build_objective(recipe, len(split))
 
     def make_encoder(number: int = 0, in_channels: int | None = None) -> Encoder:
         bands = source.channels if in_channels is None else in_channels
@@ -164,7 +166,7 @@ def build_components(
         method = method.to(memory_format=torch.channels_last)
     precision, compiled = choose_precision(settings.precision, device), settings.compile
     if compiled == "auto":
-        compiled = compiling_pays(
+        compiled = not cached and compiling_pays(
             method.encoder,
             num_images=recipe.micro_batch_size,
             size=views[0].size,
@@ -185,6 +187,7 @@ def build_components(
         intervals=intervals,
         precision=precision,
         compiled=compiled,
+        pieces=settings.accumulation_steps if cached else 1,
         probe=build_probe(recipe, probe_splits(source, tested)),
     )
 
@@ -226,10 +229,30 @@ def check_device(device: torch.device | str) -> None:
         raise InputError(f"--device {device} cannot be used here: {reason}") from error
 
 
+def build_objective(recipe: Recipe, num_images: int) -> Objective | RememberingObjective:
+    """The loss, with the memory that the recipe asks for."""
+    wanted = recipe.objective
+    if wanted.normaliser == "batch":
+        return Objective(temperature=wanted.temperature, alpha=wanted.alpha)
+    return RememberingObjective(
+        num_images if wanted.normaliser == "instance" else 1,
+        2 if recipe.method.symmetric else 1,
+        temperature=wanted.temperature,
+        alpha=wanted.alpha,
+        source=wanted.normaliser,
+        decay=wanted.normaliser_decay,
+    )
+
+
 def check_processes(recipe: Recipe, count: int) -> None:
     """Refuse a number of processes that cannot share the batch, or its groups of batch norm."""
     if count < 1:
         raise InputError(f"--processes {count}; it must be at least 1.")
+    if count > 1 and recipe.training.accumulation == "cached":
+        raise InputError(
+            f"training.accumulation=cached with {count} processes: batch norm would see other "
+            f"images than in one. Give --training.accumulation independent, or one process."
+        )
     size, groups = recipe.micro_batch_size, recipe.encoder.bn_groups
     if size % count:
         raise InputError(

@@ -15,7 +15,7 @@ def heading(about: RunInfo, place: str) -> list[str]:
     alpha, epochs = recipe.objective.alpha, recipe.training.epochs
     per_epoch = about.loader.steps_per_epoch
     total = epochs * per_epoch
-    count = recipe.method.num_negatives(recipe.micro_batch_size)
+    count = recipe.method.num_negatives(recipe.contrasted_size)
     numbers = [
         f"N = {recipe.training.num_queries}",
         *([] if count is None else [f"K = {count}"]),

@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import tyro
@@ -10,6 +11,7 @@ from rich.console import Console
 
 from eqco.planning import IMAGENET, Plan, plan
 from eqco.planning.footprint import format_bytes, parse_bytes
+from eqco.planning.run_advice import RunAdvice, advise_on_run
 from eqco.report.tables import print_table
 
 
@@ -25,6 +27,7 @@ def run(
     dim: int | None = None,
     dataset_size: int = IMAGENET,
     epochs: int | None = None,
+    from_run: Annotated[Path | None, tyro.conf.arg(name="from")] = None,
     json_output: Annotated[bool, tyro.conf.arg(name="json")] = False,
 ) -> None:
     """Work out margin, learning rate, memory and steps of a setting, and what to expect of it.
@@ -42,6 +45,7 @@ def run(
         dim: entries of a query or key.
         dataset_size: training images; unless given, ImageNet's.
         epochs: passes over them.
+        from_run: a run that eqco train wrote: says what to change in it, from its diagnostics.
         json_output: print JSON instead of tables.
 
     Examples:
@@ -49,6 +53,13 @@ def run(
         eqco plan --framework mocov2 --memory 64MB --alpha 65536
         eqco plan --framework simclr --num-queries 128 --dataset-size 50000 --epochs 100 --json
     """
+    if from_run is not None:
+        found = advise_on_run(from_run)
+        if json_output:
+            print(json.dumps(asdict(found, dict_factory=without_infinity), indent=1))
+        else:
+            show_advice(found, Console())
+        return
     worked_out = plan(
         framework,
         num_queries=num_queries,
@@ -83,6 +94,20 @@ def show(worked_out: Plan, console: Console) -> None:
         console.print(f"\n{each.library}: {each.remark}", markup=False, highlight=False)
         for line in each.code.splitlines():
             console.print(f"    {line}".rstrip(), markup=False, highlight=False, soft_wrap=True)
+
+
+def show_advice(found: RunAdvice, console: Console) -> None:
+    """What a run's diagnostics were, and what to change."""
+    lines = [
+        ["negatives per query K", str(found.num_negatives)],
+        ["p₊ of plain InfoNCE at this K", f"{found.positive_probability:.3f}"],
+        ["gradient over plain InfoNCE's", f"{found.weight_ratio:.2f}"],
+        ["negatives that share the gradient", f"{found.effective_negatives:.1f}"],
+        ["bias of their weights, CV²/K", f"{found.weight_bias:.3f}"],
+    ]
+    print_table(console, [f"steps {found.first_step} to {found.last_step}", ""], lines)
+    for each in found.advice:
+        console.print(f"\n{each}", markup=False, highlight=False)
 
 
 def plan_lines(worked_out: Plan) -> list[list[str]]:

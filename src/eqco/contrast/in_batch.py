@@ -5,18 +5,24 @@ from torch import Tensor
 
 from eqco.contrast.negatives import Negatives
 from eqco.contrast.streaming import without_autocast
+from eqco.runtime import processes
 from eqco.runtime.errors import InputError
 
 __all__ = ["in_batch_negatives"]
 
 
-def in_batch_negatives(*views: Tensor, index: Tensor | None = None) -> Negatives:
+def in_batch_negatives(
+    *views: Tensor, index: Tensor | None = None, gather: bool = False
+) -> Negatives:
     """Every other instance of the batch, as one or both views show it.
 
     Args:
         views: keys of one view, or of both, each (N, D): row i is instance i of the batch over all
             processes.
         index: which instance each query is, (n,); None: query n is instance n, as in one process.
+        gather: `views` are of this process alone, and the keys of all processes are wanted, with
+            gradient where they carry it. Each process must call this with as many keys. Nothing
+            changes where there is one process.
 
     Returns:
         All keys, with each query's own instance excluded: K = N − 1, or 2N − 2 with both views.
@@ -31,6 +37,11 @@ def in_batch_negatives(*views: Tensor, index: Tensor | None = None) -> Negatives
     if not views or not all(isinstance(view, Tensor) for view in views):
         kinds = ", ".join(type(view).__name__ for view in views) or "nothing"
         raise InputError(f"{kinds} given as views; give the keys of one or both as tensors (N, D).")
+    if gather:
+        if index is not None:
+            raise InputError("index and gather=True were both given; gather finds the index.")
+        index = own_places(views[0])
+        views = tuple(processes.gather_with_gradient(view) for view in views)
     num_instances = len(views[0])
     if any(view.shape != views[0].shape for view in views):
         shapes = ", ".join(str(tuple(view.shape)) for view in views)
@@ -47,6 +58,18 @@ def in_batch_negatives(*views: Tensor, index: Tensor | None = None) -> Negatives
     with without_autocast(views[0]):  # whose torch.cat takes no float16 on the CPU
         keys = views[0] if len(views) == 1 else torch.cat(views)
     return Negatives(keys, excluded=index[:, None] + starts)
+
+
+def own_places(rows: Tensor) -> Tensor:
+    """The places of this process's rows among those of all, where each has as many, (n,)."""
+    if not torch.compiler.is_compiling() and rows.device.type == "cpu":
+        sizes = processes.gather(torch.tensor([len(rows)])).tolist()
+        if len(set(sizes)) > 1:
+            raise InputError(
+                f"gather=True with {sizes} rows in the {len(sizes)} processes; all must "
+                f"have as many. Leave out a last batch that is smaller by drop_last=True."
+            )
+    return processes.rank() * len(rows) + torch.arange(len(rows), device=rows.device)
 
 
 def row_numbers(index: Tensor) -> Tensor:

@@ -104,12 +104,16 @@ class Contrast:
         positives: row n is the positive key of query n, (N, D).
         negatives: the keys that queries are pushed away from.
         weight: what its mean loss is multiplied by in the total.
+        index: the place of each query's instance in the data set, (N,), where it is known.
+        memory: keys that a remembered normaliser takes in beside the negatives.
     """
 
     queries: Tensor
     positives: Tensor
     negatives: Negatives
     weight: float = 1.0
+    index: Tensor | None = None
+    memory: Negatives | None = None
 
     def __post_init__(self) -> None:
         require_negatives(self.negatives)

@@ -20,9 +20,18 @@ from eqco.contrast.checks import (
     check_transforms,
     wants_finite_check,
 )
+from eqco.contrast.counting import (
+    check_ids,
+    check_log_weight_values,
+    check_log_weights,
+    log_counts,
+    name_empty,
+)
+from eqco.contrast.in_batch import own_places
 from eqco.contrast.negatives import Contrast, Negatives, check_places
 from eqco.contrast.small import SMALL_ELEMENTS, small_loss
 from eqco.contrast.streaming import (
+    Choice,
     chunk_size,
     precision,
     scaled,
@@ -30,6 +39,7 @@ from eqco.contrast.streaming import (
     without_autocast,
 )
 from eqco.contrast.temperature import LearnableTemperature
+from eqco.runtime import processes
 from eqco.runtime.errors import InputError
 from eqco.theory.infonce import log_odds, softplus
 
@@ -37,6 +47,7 @@ __all__ = ["EqCoLoss", "NTXentLoss", "Objective", "contrastive_loss"]
 
 Similarity = Literal["cosine", "dot"]
 Reduction = Literal["mean", "sum", "none"]
+OnEmpty = Literal["refuse", "skip"]
 
 # Of a pool that fits one chunk, gathering the drawn keys for each query beats the product with all
 # from this ratio M / K on (measured at N = 256, D = 128).
@@ -54,6 +65,11 @@ def contrastive_loss(
     similarity: Similarity = "cosine",
     reduction: Reduction = "mean",
     check_finite: bool | None = None,
+    ids: Tensor | None = None,
+    key_ids: Tensor | None = None,
+    log_weights: Tensor | None = None,
+    on_empty: OnEmpty = "refuse",
+    gather: bool = False,
 ) -> Tensor:
     r"""InfoNCE that imitates α negatives, however many there are (Eq. 1 with Eq. 5).
 
@@ -84,6 +100,19 @@ def contrastive_loss(
         check_finite: refuse NaN, infinity and row numbers out of range. None: on the CPU, but not
             inside torch.compile; on accelerators the check would wait for the device. False leaves
             out the check of a learning temperature too.
+        ids: what each query is an instance of, (N,): a key of the same id is never its negative,
+            such as another view or a duplicate. K, and with it the margin, is each query's own.
+        key_ids: those of the keys in `negatives`, (M,); (N, K) where these are of each query.
+            Without `negatives` the positives have the ids of their queries.
+        log_weights: the log of how much each key counts, (M,), or each pair, (N, M): K becomes the
+            sum of the weights, so that a weight of 2 is two copies, and with α equal weights
+            change nothing. −∞ leaves a key out. Without gradient.
+        on_empty: "refuse" a query that is left without negatives, or "skip" it: its loss is 0, and
+            the mean is over the others.
+        gather: take the positives, or `negatives`, of all processes of torch.distributed as
+            negatives, with gradient where they carry it, and their ids and weights. With DDP's
+            mean of gradients a step is that of one process with the whole batch; so is the mean of
+            the losses. Nothing changes where there is one process.
 
     Sixteen negatives imitate 65536; equal embeddings show the ceiling log(1 + α) for any K:
 
@@ -92,18 +121,68 @@ def contrastive_loss(
     tensor(11.0904)
     >>> round(math.log(1 + 65536), 4)
     11.0904
+
+    A text that stands twice in the batch is not pushed away from itself:
+
+    >>> queries, positives = torch.eye(4), torch.eye(4)
+    >>> ids = torch.tensor([7, 7, 8, 9])
+    >>> contrastive_loss(queries, positives, ids=ids, alpha=64, temperature=1.0, reduction="none")
+    tensor([3.2005, 3.2005, 3.2005, 3.2005])
     """
+    whole, _ = loss_and_empty(
+        queries, positives, negatives, temperature, alpha, margin, similarity, reduction,
+        check_finite, ids, key_ids, log_weights, on_empty, gather,
+    )  # fmt: skip
+    return whole
+
+
+def loss_and_empty(
+    queries: Tensor,
+    positives: Tensor,
+    negatives: Tensor | Negatives | None,
+    temperature: float | Tensor,
+    alpha: float | None,
+    margin: float | None,
+    similarity: Similarity,
+    reduction: Reduction,
+    check_finite: bool | None,
+    ids: Tensor | None,
+    key_ids: Tensor | None,
+    log_weights: Tensor | None,
+    on_empty: OnEmpty,
+    gather: bool,
+) -> tuple[Tensor, Tensor | None]:
+    """`contrastive_loss`, and which queries were skipped, (N,); None where none could be."""
     check_setting(temperature, alpha, margin, similarity, reduction)
+    if on_empty not in ("refuse", "skip"):
+        raise InputError(f"on_empty={on_empty!r}; there are 'refuse', 'skip'.")
     check_transforms()
     check_embeddings(queries, positives)
     check_temperature(temperature, check_finite)
+    temperature = temperature if isinstance(temperature, Tensor) else float(temperature)
     checked = wants_finite_check(check_finite, queries)
+    plain = ids is None and log_weights is None and key_ids is None
     own: Tensor | None = None
     if negatives is None:
-        own = torch.arange(queries.shape[0], device=queries.device)[:, None]
-        negatives = Negatives(positives, excluded=own)
+        if key_ids is not None:
+            raise InputError(
+                "key_ids were given without negatives; the positives have the ids of their queries."
+            )
+        own = own_places(positives) if gather else torch.arange(len(queries), device=queries.device)
+        own = own[:, None]
+        negatives = Negatives(gathered(positives, gather), excluded=own)
+        key_ids = ids
     elif checked and isinstance(negatives, Negatives):
         check_places(negatives)
+    if gather and own is None:
+        if not isinstance(negatives, Tensor) or negatives.dim() != 2:
+            raise InputError(
+                "gather=True takes the keys of all processes from a tensor (K, D), or from the "
+                "positives where no negatives are given. For a batch beside a queue, combine "
+                "in_batch_negatives(keys, gather=True) with queue.negatives()."
+            )
+        own_places(negatives)
+        negatives = gathered(negatives, gather)
     if isinstance(negatives, Tensor) and negatives.dim() == 2:
         negatives = Negatives(negatives)
     num_negatives = check_pool(queries, negatives)
@@ -115,14 +194,118 @@ def contrastive_loss(
         check_finite_values(named, similarity)
     given = terms(num_negatives, alpha, margin, similarity)
     size = queries.shape[0]
-    if own is not None and not isinstance(temperature, Tensor) and is_small(size, size):
-        loss = small_loss(queries, positives, temperature, positive_at=own, **given)
+    if plain:
+        local = own is not None and not (gather and processes.world_size() > 1)
+        if own is not None and local and is_small(size, size) and isinstance(temperature, float):
+            loss = small_loss(queries, positives, temperature, positive_at=own, **given)
+        else:
+            loss = loss_per_query(queries, positives, negatives, temperature, **given)
+        empty = None
     else:
-        loss = loss_per_query(queries, positives, negatives, temperature, **given)
-    whole = reduced(loss, reduction)
+        choice = check_choice(
+            queries, negatives, ids, key_ids, log_weights, gather, own is not None
+        )
+        if checked and choice.log_weights is not None:
+            check_log_weight_values(choice.log_weights)
+        loss, empty = loss_by_choice(
+            queries, positives, negatives, temperature, choice, alpha, given
+        )
+        if checked and on_empty == "refuse":
+            name_empty(empty, ids)
+    whole = reduced(loss, reduction, empty, gather)
     if checked:
         check_finite_loss(whole, loss, similarity, temperature, margin)
-    return whole
+    return whole, empty
+
+
+def gathered(rows: Tensor, gather: bool) -> Tensor:
+    """The rows of all processes where asked for, with gradient."""
+    return processes.gather_with_gradient(rows) if gather else rows
+
+
+def check_choice(
+    queries: Tensor,
+    negatives: Tensor | Negatives,
+    ids: Tensor | None,
+    key_ids: Tensor | None,
+    log_weights: Tensor | None,
+    gather: bool,
+    in_batch: bool,
+) -> Choice:
+    """Ids and weights of the keys of all processes, checked."""
+    num_queries, device = len(queries), queries.device
+    shared = isinstance(negatives, Negatives)
+    keys = negatives.keys if isinstance(negatives, Negatives) else negatives
+    pool = tuple(keys.shape[:-1])
+    pairs = (num_queries, len(keys)) if shared else pool
+    local = (pool[0] // processes.world_size(),) if gather else pool
+    if (ids is None) != (key_ids is None):
+        given, missing = ("ids", "key_ids") if key_ids is None else ("key_ids", "ids")
+        raise InputError(
+            f"{given} were given without {missing}; to compare them give those of the queries "
+            f"(N,) as ids and those of the negatives {pool} as key_ids."
+        )
+    if ids is not None and key_ids is not None:
+        ids = check_ids("ids", ids, (num_queries,), device)
+        key_ids = ids if in_batch else check_ids("key_ids", key_ids, local, device)
+        key_ids = processes.gather(key_ids) if gather else key_ids
+    if log_weights is not None:
+        log_weights = check_log_weights(log_weights, local, pairs, queries)
+        log_weights = log_weights.to(precision(queries, keys))
+        if gather and log_weights.dim() == 1:
+            log_weights = processes.gather(log_weights)
+    if not isinstance(negatives, Negatives):
+        return Choice(None, None, ids, key_ids, log_weights)
+    chosen = negatives.indices if negatives.mask is None else negatives.mask
+    return Choice(chosen, negatives.excluded, ids, key_ids, log_weights)
+
+
+def loss_by_choice(
+    queries: Tensor,
+    positives: Tensor,
+    negatives: Tensor | Negatives,
+    temperature: float | Tensor,
+    choice: Choice,
+    alpha: float | None,
+    given: dict[str, Any],
+) -> tuple[Tensor, Tensor]:
+    """The loss where ids or weights give each query a K of its own; and which have none, (N,)."""
+    dtype = precision(queries, positives)
+    if isinstance(negatives, Negatives):
+        log_k = log_counts(len(queries), len(negatives.keys), choice, dtype)
+    else:
+        own = own_log_weights(choice, negatives, dtype)
+        log_k = own.logsumexp(dim=1)
+    empty = log_k == -torch.inf
+    offset: Tensor | float = 0.0
+    if alpha is not None and alpha != math.inf:
+        offset = math.log(alpha) - log_k.masked_fill(empty, 0.0)
+    given = {**given, "offset": offset}
+    if isinstance(negatives, Negatives):
+        if isinstance(temperature, Tensor):
+            temperature = temperature.reshape(())
+        chosen, excluded = choice.chosen, choice.excluded
+        masked = chosen is not None and chosen.dtype == torch.bool
+        loss = streamed_loss(
+            queries, positives, negatives.keys, temperature, **given,
+            indices=None if masked else chosen, mask=chosen if masked else None, excluded=excluded,
+            ids=choice.ids, key_ids=choice.key_ids, log_weights=choice.log_weights,
+        )  # fmt: skip
+    else:
+        # a finite number, so that a query whose keys are all barred has a gradient of zero
+        own = own.clamp_min(torch.finfo(dtype).min / 4)
+        loss = loss_per_query(queries, positives, negatives, temperature, **given, log_weights=own)
+    return loss.masked_fill(empty, 0.0), empty
+
+
+def own_log_weights(choice: Choice, negatives: Tensor, dtype: torch.dtype) -> Tensor:
+    """The log weight of each query's own keys, (N, K); −∞ where the id is the query's."""
+    weights = torch.zeros(negatives.shape[:2], dtype=dtype, device=negatives.device)
+    if choice.log_weights is not None:
+        weights = weights + choice.log_weights
+    if choice.ids is not None and choice.key_ids is not None:
+        weights = weights.masked_fill(choice.key_ids == choice.ids[:, None], -torch.inf)
+    return weights
 
 
 def terms(
@@ -139,11 +322,22 @@ def terms(
     }
 
 
-def reduced(loss: Tensor, reduction: Reduction) -> Tensor:
-    """One value for the batch, or as it is for "none"."""
+def reduced(
+    loss: Tensor, reduction: Reduction, empty: Tensor | None = None, gather: bool = False
+) -> Tensor:
+    """One value for the batch, or as it is for "none"; the mean is over queries that have
+    negatives, those of all processes where these are gathered.
+    """
     if reduction == "none":
         return loss
-    return loss.mean() if reduction == "mean" else loss.sum()
+    if reduction == "sum":
+        return loss.sum()
+    if empty is None:
+        return loss.mean()
+    kept = (~empty).sum().to(loss.dtype)
+    if gather:
+        kept = processes.mean_over_processes(kept)
+    return loss.sum() / kept.clamp_min(torch.finfo(loss.dtype).tiny)
 
 
 def gathering_small_pays(chunk: int, num_keys: int, count: int) -> bool:
@@ -157,10 +351,11 @@ def loss_per_query(
     negatives: Tensor | Negatives,
     temperature: float | Tensor,
     *,
-    offset: float,
+    offset: float | Tensor,
     margin: float,
     decoupled: bool,
     unit: bool,
+    log_weights: Tensor | None = None,
 ) -> Tensor:
     """Choose between keys of a pool, streamed, and a tensor of each query's own, (N,)."""
     if isinstance(temperature, Tensor):
@@ -185,6 +380,8 @@ def loss_per_query(
             temperature = temperature.to(torch.promote_types(temperature.dtype, dtype))
         positive = (query * key).sum(dim=1)
         negative = (others @ query[:, :, None])[:, :, 0]
+        if log_weights is not None:
+            negative = negative + temperature * log_weights
         odds = log_odds(positive, negative, temperature, margin) + offset
         return odds if decoupled else softplus(odds)
 
@@ -212,6 +409,7 @@ class Objective:
 
     temperature: float
     alpha: float | None = None
+    source = "batch"
 
     def __post_init__(self) -> None:
         check_setting(self.temperature, self.alpha, None, "cosine", "mean")
@@ -254,6 +452,8 @@ class EqCoLoss(nn.Module):
         similarity: Similarity = "cosine",
         reduction: Reduction = "mean",
         check_finite: bool | None = None,
+        on_empty: OnEmpty = "refuse",
+        gather: bool = False,
     ):
         super().__init__()
         known = 1.0 if isinstance(temperature, LearnableTemperature) else temperature
@@ -271,22 +471,40 @@ class EqCoLoss(nn.Module):
         self.similarity: Similarity = similarity
         self.reduction: Reduction = reduction
         self.check_finite = check_finite
+        if on_empty not in ("refuse", "skip"):
+            raise InputError(f"on_empty={on_empty!r}; there are 'refuse', 'skip'.")
+        self.on_empty: OnEmpty = on_empty
+        self.gather = gather
+        self.skipped_here: Tensor | int = 0
+
+    @property
+    def skipped(self) -> int:
+        """How many queries were skipped so far, since they had no negatives."""
+        return int(self.skipped_here)
 
     def forward(
-        self, queries: Tensor, positives: Tensor, negatives: Tensor | Negatives | None = None
+        self,
+        queries: Tensor,
+        positives: Tensor,
+        negatives: Tensor | Negatives | None = None,
+        *,
+        ids: Tensor | None = None,
+        key_ids: Tensor | None = None,
+        log_weights: Tensor | None = None,
     ) -> Tensor:
         """The loss of these embeddings; see `contrastive_loss` for shapes."""
-        return contrastive_loss(
-            queries,
-            positives,
-            negatives,
-            temperature=self.current_temperature(),
-            alpha=self.alpha,
-            margin=self.margin,
-            similarity=self.similarity,
-            reduction=self.reduction,
-            check_finite=self.check_finite,
-        )
+        whole, empty = loss_and_empty(
+            queries, positives, negatives, self.current_temperature(), self.alpha, self.margin,
+            self.similarity, self.reduction, self.check_finite, ids, key_ids, log_weights,
+            self.on_empty, self.gather,
+        )  # fmt: skip
+        self.count_skipped(empty)
+        return whole
+
+    def count_skipped(self, empty: Tensor | None) -> None:
+        """Add to `skipped`, without waiting for a device."""
+        if empty is not None:
+            self.skipped_here = self.skipped_here + empty.sum()
 
     def current_temperature(self) -> float | Tensor:
         """τ as it is now."""
@@ -320,9 +538,12 @@ class NTXentLoss(EqCoLoss):
     """
 
     def forward(  # type: ignore[override]
-        self, first: Tensor, second: Tensor
+        self, first: Tensor, second: Tensor, *, ids: Tensor | None = None
     ) -> Tensor:
-        """The loss of the embeddings of two views of the same instances, each (N, D)."""
+        """The loss of the embeddings of two views of the same instances, each (N, D).
+
+        Instances of the same `ids`, (N,), are no negatives of each other.
+        """
         temperature = self.current_temperature()
         check_transforms()
         for name, view in (("first", first), ("second", second)):
@@ -343,18 +564,35 @@ class NTXentLoss(EqCoLoss):
         checked = wants_finite_check(self.check_finite, first)
         if checked:
             check_finite_values({"first": first, "second": second}, self.similarity)
+        own = own_places(first) if self.gather else torch.arange(len(first), device=first.device)
         with without_autocast(first):  # whose torch.cat takes no float16 on the CPU
             both = torch.cat([first, second])
-        num_queries, half = both.shape[0], first.shape[0]
-        partner = torch.arange(half, half + num_queries, device=both.device).remainder_(num_queries)
-        given = terms(num_queries - 2, self.alpha, self.margin, self.similarity)
-        if not isinstance(temperature, Tensor) and is_small(num_queries, num_queries):
+            alone = not self.gather or processes.world_size() == 1
+            pool = both if alone else torch.cat([gathered(each, True) for each in (first, second)])
+        num_keys, half = pool.shape[0], pool.shape[0] // 2
+        partner = torch.cat([own + half, own])
+        given = terms(num_keys - 2, self.alpha, self.margin, self.similarity)
+        empty = None
+        small = alone and is_small(num_keys, num_keys) and not isinstance(temperature, Tensor)
+        if small and ids is None and not isinstance(temperature, Tensor):
             loss = small_loss(both, None, temperature, positive_at=partner[:, None], **given)
         else:
-            here = torch.arange(num_queries, device=both.device)
-            negatives = Negatives(both, excluded=torch.stack([here, partner], dim=1))
-            loss = loss_per_query(both, both[partner], negatives, temperature, **given)
-        whole = reduced(loss, self.reduction)
+            here = torch.cat([own, own + half])
+            negatives = Negatives(pool, excluded=torch.stack([here, partner], dim=1))
+            others = torch.cat([second, first]) if not alone else both[partner]
+            if ids is None:
+                loss = loss_per_query(both, others, negatives, temperature, **given)
+            else:
+                ids = check_ids("ids", ids, (len(first),), first.device)
+                everyone = processes.gather(ids) if self.gather else ids
+                choice = Choice(None, negatives.excluded, ids.repeat(2), everyone.repeat(2), None)
+                loss, empty = loss_by_choice(
+                    both, others, negatives, temperature, choice, self.alpha, given
+                )
+                if checked and self.on_empty == "refuse":
+                    name_empty(empty, choice.ids)
+                self.count_skipped(empty)
+        whole = reduced(loss, self.reduction, empty, self.gather)
         if checked:
             check_finite_loss(whole, loss, self.similarity, temperature, self.margin)
         return whole

@@ -47,13 +47,16 @@ def streamed_loss(
     keys: Tensor,
     temperature: float | Tensor,
     *,
-    offset: float,
+    offset: float | Tensor,
     margin: float,
     decoupled: bool,
     unit: bool,
     indices: Tensor | None = None,
     excluded: Tensor | None = None,
     mask: Tensor | None = None,
+    ids: Tensor | None = None,
+    key_ids: Tensor | None = None,
+    log_weights: Tensor | None = None,
     chunk: int | None = None,
 ) -> Tensor:
     """Loss of each query over a shared pool, (N,), in float32 or float64.
@@ -63,7 +66,7 @@ def streamed_loss(
         positives: (N, D).
         keys: (M, D).
         temperature: τ; a tensor of one value may want gradient.
-        offset: what is added to the log-odds whatever τ is: log(α/K).
+        offset: what is added to the log-odds whatever τ is: log(α/K), one number or (N,).
         margin: what is added to the log-odds after division by τ: a handmade m.
         decoupled: leave the positive out of the denominator (α → ∞).
         unit: scale queries and keys to length one first.
@@ -72,29 +75,48 @@ def streamed_loss(
         excluded: the keys that are no negatives of a query, (N, E), where neither `indices` nor
             `mask` says which are.
         mask: True for the keys each query is scored against, (N, M), in place of `indices`.
+        ids: of the queries, (N,): a key of the same id is no negative.
+        key_ids: of the keys, (M,); only with `ids`.
+        log_weights: what is added to the logit of each key, (M,), or of each pair, (N, M).
         chunk: keys per chunk; None: chosen by what was measured to be fastest, which for few
             indices of many keys is to gather each query's own.
     """
-    gathered = False
+    gathered, plain = False, ids is None and log_weights is None
     if chunk is None:
         chunk = chunk_size(len(queries), len(keys), keys.requires_grad)
         # its many small blocks would all become part of a compiled graph
-        if indices is not None and not torch.compiler.is_compiling():
+        if indices is not None and plain and not torch.compiler.is_compiling():
             gathered = gathering_pays(chunk, len(keys), indices.shape[1])
     if torch.compiler.is_compiling():
         # one tensor in two roles stops the compiler; a view of it is another tensor
         positives, keys = positives.view_as(positives), keys.view_as(keys)
-    setting = Setting(offset, margin, decoupled, unit, min(chunk, len(keys)), gathered)
+    setting = Setting(margin, decoupled, unit, min(chunk, len(keys)), gathered)
+    choice = Choice(indices if mask is None else mask, excluded, ids, key_ids, log_weights)
+    offset = offset[:, None] if isinstance(offset, Tensor) else offset
     loss: Tensor = StreamedContrast.apply(
-        queries, positives, keys, temperature, indices if mask is None else mask, excluded, setting
+        queries, positives, keys, temperature, offset, setting, *choice
     )
     return loss
+
+
+class Choice(NamedTuple):
+    """Which keys are negatives of each query, and how much each counts; see `streamed_loss`."""
+
+    chosen: Tensor | None = None
+    excluded: Tensor | None = None
+    ids: Tensor | None = None
+    key_ids: Tensor | None = None
+    log_weights: Tensor | None = None
+
+    @property
+    def may_be_empty(self) -> bool:
+        """Whether a query may be left without negatives."""
+        return self.ids is not None or self.log_weights is not None
 
 
 class Setting(NamedTuple):
     """What the pass over the keys needs besides tensors; see `streamed_loss`."""
 
-    offset: float
     margin: float
     decoupled: bool
     unit: bool
@@ -124,36 +146,38 @@ class StreamedContrast(torch.autograd.Function):
         positives: Tensor,
         keys: Tensor,
         temperature: float | Tensor,
-        indices: Tensor | None,
-        excluded: Tensor | None,
+        offset: float | Tensor,
         setting: Setting,
+        *chosen: Tensor | None,
     ) -> Tensor:
         """One pass: the loss, and the gradient of each query's own loss."""
         want_query, want_positive, want_keys, want_temperature = ctx.needs_input_grad[:4]
         want_weighted = want_query or want_temperature
-        dtype, unit, chunk = precision(queries, positives, keys), setting.unit, setting.chunk
+        dtype, unit, choice = precision(queries, positives, keys), setting.unit, Choice(*chosen)
         with without_autocast(queries):
             q, q_norm = scaled(queries, dtype, unit)
             k0, k0_norm = scaled(positives, dtype, unit)
             logits_of = q / temperature
 
-            shifted = not fits_unshifted(temperature, unit)
+            shifted = not fits_unshifted(temperature, unit, choice)
             kept: tuple[Tensor | None, ...] = None, None, None
             if setting.gathered:
-                assert indices is not None
+                assert choice.chosen is not None
                 total, largest, weighted_keys = gathered_sums(
-                    logits_of, keys, indices, unit, shifted, want_weighted
+                    logits_of, keys, choice.chosen, unit, shifted, want_weighted
                 )
             else:
                 kept, (total, largest, weighted_keys) = streamed_sums(
-                    logits_of, keys, indices, excluded, unit, shifted, chunk, want_weighted
+                    logits_of, keys, choice, unit, shifted, setting.chunk, want_weighted
                 )
+            if choice.may_be_empty:
+                total.clamp_min_(torch.finfo(dtype).tiny)  # so that all stays finite
 
             gap = total.log()
             if largest is not None:
                 gap.add_(largest)
             positive_similarity = (q * k0).sum(dim=1, keepdim=True)
-            odds = gap - (positive_similarity - setting.margin) / temperature + setting.offset
+            odds = gap - (positive_similarity - setting.margin) / temperature + offset
             # dL/dg / τ
             if setting.decoupled:
                 loss, grad_scale = odds, torch.ones_like(odds) / temperature
@@ -174,7 +198,7 @@ class StreamedContrast(torch.autograd.Function):
             learned = temperature if isinstance(temperature, Tensor) else None
             for_keys: tuple[Tensor | None, ...] = ()
             if want_keys:
-                for_keys = (q, keys, gap, total, grad_scale, learned, indices, excluded, *kept)
+                for_keys = (q, keys, gap, total, grad_scale, learned, *kept, *choice)
             ctx.save_for_backward(to_query, to_positive, to_temperature, *for_keys)
         ctx.types = queries.dtype, positives.dtype, None if learned is None else learned.dtype
         ctx.temperature = temperature if learned is None else None
@@ -196,7 +220,8 @@ class StreamedContrast(torch.autograd.Function):
         if rest:
             with without_autocast(upstream):
                 grad_keys = key_gradient(upstream, ctx.temperature, ctx.setting, *rest)
-        return grad_query, grad_positive, grad_keys, grad_temperature, None, None, None
+        others = (None,) * (len(ctx.needs_input_grad) - 4)
+        return grad_query, grad_positive, grad_keys, grad_temperature, *others
 
 
 class Sums(NamedTuple):
@@ -210,22 +235,38 @@ class Sums(NamedTuple):
 def streamed_sums(
     logits_of: Tensor,
     keys: Tensor,
-    indices: Tensor | None,
-    excluded: Tensor | None,
+    choice: Choice,
     unit: bool,
     shifted: bool,
     chunk: int,
     want_weighted: bool,
 ) -> tuple[tuple[Tensor | None, ...], Sums]:
     """All keys in chunks; and exponentials, keys and their lengths where there is one chunk."""
-    counts = key_counts(indices, logits_of, len(keys))
+    counts = key_counts(choice.chosen, logits_of, len(keys))
+    buffers = Buffers.of(logits_of, keys, chunk)
     sums: Sums | None = None
     for start in range(0, len(keys), chunk):
-        k, k_norm = scaled(keys[start : start + chunk], logits_of.dtype, unit)
-        part, count = logits(logits_of, k, start, counts, excluded, shifted)
+        k, k_norm = scaled(keys[start : start + chunk], logits_of.dtype, unit, buffers.keys)
+        part, count = logits(logits_of, k, start, counts, choice, shifted, buffers.logits)
         sums = add_chunk(sums, part, k, count, shifted, want_weighted)
     assert sums is not None
     return (part, k, k_norm) if chunk == len(keys) else (None, None, None), sums
+
+
+class Buffers(NamedTuple):
+    """Memory that all chunks use in turn: fresh memory costs a page fault for every 4 KiB."""
+
+    logits: Tensor | None
+    keys: Tensor | None
+
+    @classmethod
+    def of(cls, logits_of: Tensor, keys: Tensor, chunk: int) -> "Buffers":
+        """Flat memory for the largest chunk; none for a single one, nor for the compiler."""
+        if chunk == len(keys) or torch.compiler.is_compiling():
+            return cls(None, None)
+        return cls(
+            logits_of.new_empty(len(logits_of) * chunk), logits_of.new_empty(chunk, keys.shape[1])
+        )
 
 
 def gathered_sums(
@@ -295,17 +336,15 @@ def add_chunk(
         part.mul_(count)
     total = part.sum(dim=1, keepdim=True)
     if sums is not None:
-        total.add_(sums.total * shrink)
+        total.add_(sums.total * shrink if shifted else sums.total)
+        weighted = sums.weighted_keys.mul_(shrink) if shifted else sums.weighted_keys
     if not want_weighted:
         weighted = total  # unused
     elif k.dim() == 3:
-        weighted = ((part / k_norm)[:, None] @ k).squeeze(1)
-        if sums is not None:
-            weighted = weighted.add_(sums.weighted_keys.mul_(shrink))
-    elif sums is None:
-        weighted = part @ k
+        pulled = ((part / k_norm)[:, None] @ k).squeeze(1)
+        weighted = pulled if sums is None else weighted.add_(pulled)
     else:
-        weighted = torch.addmm(sums.weighted_keys.mul_(shrink), part, k)
+        weighted = part @ k if sums is None else weighted.addmm_(part, k)
     return Sums(total, largest, weighted)
 
 
@@ -328,11 +367,10 @@ def key_gradient(
     total: Tensor,
     grad_scale: Tensor,
     learned_temperature: Tensor | None,
-    indices: Tensor | None,
-    excluded: Tensor | None,
     kept_part: Tensor | None,
     kept_keys: Tensor | None,
     kept_norm: Tensor | None,
+    *chosen: Tensor | None,
 ) -> Tensor:
     """dL/dk_i = Σ_n σ(g_n)/τ · p_ni · q_n, in the shape and type of the keys."""
     if kept_part is not None and kept_keys is not None:
@@ -341,14 +379,14 @@ def key_gradient(
         return whole.to(keys.dtype)
     temperature = fixed_temperature if learned_temperature is None else learned_temperature
     assert temperature is not None
-    unit, chunk = setting.unit, setting.chunk
-    shifted = not fits_unshifted(temperature, unit)
+    unit, chunk, choice = setting.unit, setting.chunk, Choice(*chosen)
+    shifted = not fits_unshifted(temperature, unit, choice)
     weighted = q * (grad_scale * upstream if shifted else grad_scale * upstream / total)
     logits_of = q / temperature
     if setting.gathered:
-        assert indices is not None
+        assert choice.chosen is not None
         whole = torch.zeros(keys.shape, dtype=q.dtype, device=q.device)
-        for rows, blocks in gathered_blocks(indices, keys.shape[1]):
+        for rows, blocks in gathered_blocks(choice.chosen, keys.shape[1]):
             for block in blocks:
                 own, length = gathered_keys(keys, block, q.dtype, unit)
                 part = (own @ logits_of[rows, :, None]).squeeze(2).div_(length)
@@ -357,22 +395,29 @@ def key_gradient(
                 to_key = part.exp_()[:, :, None] * weighted[rows, None]
                 whole.index_add_(0, block.reshape(-1), to_key.flatten(0, 1))
         return through_norm(whole, *scaled(keys, q.dtype, unit)).to(keys.dtype)
-    gradient, counts = torch.empty_like(keys), key_counts(indices, q, len(keys))
+    gradient, counts = torch.empty_like(keys), key_counts(choice.chosen, q, len(keys))
+    buffers = Buffers.of(logits_of, keys, chunk)
     for start in range(0, len(keys), chunk):
-        k, k_norm = scaled(keys[start : start + chunk], q.dtype, unit)
-        part, count = logits(logits_of, k, start, counts, excluded, shifted)
+        k, k_norm = scaled(keys[start : start + chunk], q.dtype, unit, buffers.keys)
+        part, count = logits(logits_of, k, start, counts, choice, shifted, buffers.logits)
         if shifted:
             part.sub_(gap)
         part.exp_()
         if count is not None:
             part.mul_(count)
-        gradient[start : start + chunk] = through_norm(part.t() @ weighted, k, k_norm)
+        here = gradient[start : start + chunk]
+        if keys.dtype == q.dtype and buffers.keys is not None:
+            through_norm_(torch.mm(part.t(), weighted, out=here), k, k_norm)
+        else:
+            here.copy_(through_norm(part.t() @ weighted, k, k_norm))
     return gradient
 
 
-def fits_unshifted(temperature: float | Tensor, unit: bool) -> bool:
+def fits_unshifted(temperature: float | Tensor, unit: bool, choice: Choice | None = None) -> bool:
     """Whether no logit can be too large for exp: cosines over a temperature that is known."""
-    return unit and not isinstance(temperature, Tensor) and 1 / temperature <= LARGEST_UNSHIFTED
+    if isinstance(temperature, Tensor) or (choice is not None and choice.log_weights is not None):
+        return False
+    return unit and 1 / temperature <= LARGEST_UNSHIFTED
 
 
 def key_counts(indices: Tensor | None, q: Tensor, size: int) -> Tensor | None:
@@ -394,26 +439,37 @@ def logits(
     k: Tensor,
     start: int,
     counts: Tensor | None,
-    excluded: Tensor | None,
+    choice: Choice,
     shifted: bool,
+    memory: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """q·k_i/τ for one chunk, (N, chunk), −∞ for excluded keys; and how often each key is a negative
     of each query, (N, chunk), where that is not once: exponentials are to be multiplied by it.
     """
-    part = logits_of @ k.t()
-    if counts is not None:
-        count = counts[:, start : start + len(k)]
-        if shifted:  # the largest logit must be of a negative; elsewhere the count 0 is enough
-            part.sub_((count == 0).view(torch.uint8), alpha=torch.finfo(part.dtype).max)
-        return part, count
-    if excluded is not None:
-        place = excluded - start
-        inside = (place >= 0) & (place < len(k))
+    num_queries, size = len(logits_of), len(k)
+    here = slice(start, start + size)
+    if memory is None:
+        part = logits_of @ k.t()
+    else:
+        part = memory[: num_queries * size].view(num_queries, size)
+        torch.mm(logits_of, k.t(), out=part)
+    if choice.log_weights is not None:
+        part.add_(choice.log_weights[..., here])
+    count = None if counts is None else counts[:, here]
+    if choice.ids is not None and choice.key_ids is not None:
+        differs = (choice.ids[:, None] != choice.key_ids[here]).view(torch.uint8)
+        count = differs if count is None else count * differs
+    if count is not None and shifted:
+        # the largest logit must be of a negative; elsewhere the count 0 is enough
+        part.sub_((count == 0).view(torch.uint8), alpha=torch.finfo(part.dtype).max)
+    if choice.excluded is not None and counts is None:
+        place = choice.excluded - start
+        inside = (place >= 0) & (place < size)
         # one column more than the chunk takes what lies outside of it
-        barred = part.new_zeros(len(part), len(k) + 1, dtype=torch.bool)
-        barred.scatter_(1, torch.where(inside, place, len(k)), True)
+        barred = part.new_zeros(num_queries, size + 1, dtype=torch.bool)
+        barred.scatter_(1, torch.where(inside, place, size), True)
         part.masked_fill_(barred[:, :-1], -torch.inf)
-    return part, None
+    return part, count
 
 
 def precision(*tensors: Tensor) -> torch.dtype:
@@ -422,13 +478,21 @@ def precision(*tensors: Tensor) -> torch.dtype:
     return torch.float64 if doubles else torch.float32
 
 
-def scaled(vectors: Tensor, dtype: torch.dtype, unit: bool) -> tuple[Tensor, Tensor | None]:
-    """Vectors in the type to compute in, of length one where `unit`, and the lengths they had."""
+def scaled(
+    vectors: Tensor, dtype: torch.dtype, unit: bool, memory: Tensor | None = None
+) -> tuple[Tensor, Tensor | None]:
+    """Vectors in the type to compute in, of length one where `unit`, and the lengths they had.
+
+    Args:
+        memory: where to write vectors of length one, (at least as many, D).
+    """
     vectors = vectors.to(dtype)
     if not unit:
         return vectors, None
     norm = lengths(vectors)
-    return vectors / norm, norm
+    if memory is None:
+        return vectors / norm, norm
+    return torch.div(vectors, norm, out=memory[: len(vectors)]), norm
 
 
 def lengths(vectors: Tensor) -> Tensor:
@@ -446,6 +510,13 @@ def through_norm(gradient: Tensor, unit_vectors: Tensor, norm: Tensor | None) ->
         return gradient
     along = (unit_vectors * gradient).sum(dim=-1, keepdim=True)
     return torch.addcmul(gradient, unit_vectors, along, value=-1).div_(norm)
+
+
+def through_norm_(gradient: Tensor, unit_vectors: Tensor, norm: Tensor | None) -> None:
+    """`through_norm` in place."""
+    if norm is not None:
+        along = (unit_vectors * gradient).sum(dim=-1, keepdim=True)
+        gradient.addcmul_(unit_vectors, along, value=-1).div_(norm)
 
 
 def without_autocast(tensor: Tensor) -> AbstractContextManager[object]:

@@ -1,39 +1,14 @@
-"""The momentum update of a key encoder (Eq. 16)."""
+"""The momentum update of a key encoder (Eq. 16), and its schedule."""
 
 import math
 from typing import Literal
 
-import torch
-from torch import Tensor, nn
-
-from eqco.runtime.errors import InputError
+from eqco.contrast.slow_copy import update_momentum
 
 __all__ = ["EMASchedule", "scheduled_ema_decay", "update_momentum"]
 
 EMASchedule = Literal["constant", "cosine", "rising"]
 RISE = 0.6  # share of the training after which a rising β has reached its value
-
-
-@torch.no_grad()
-def update_momentum(key_encoder: nn.Module, query_encoder: nn.Module, ema_decay: float) -> None:
-    r"""Move the key encoder's parameters a little towards the query encoder's (Eq. 16).
-
-    .. math:: \theta_k \leftarrow \beta \theta_k + (1 - \beta) \theta_q
-
-    Parameters only: each encoder keeps its own batch-norm statistics, as in MoCo. β is `ema_decay`,
-    0 ≤ β ≤ 1; 0 copies.
-
-    >>> key, query = nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False)
-    >>> _ = nn.init.ones_(key.weight), nn.init.zeros_(query.weight)
-    >>> update_momentum(key, query, ema_decay=0.75)
-    >>> key.weight.item()
-    0.75
-    """
-    if not 0 <= ema_decay <= 1:
-        raise InputError(f"ema_decay={ema_decay}; it must lie between 0 and 1.")
-    keys: list[Tensor] = list(key_encoder.parameters())
-    queries: list[Tensor] = list(query_encoder.parameters())
-    torch._foreach_lerp_(keys, queries, 1 - ema_decay)
 
 
 def scheduled_ema_decay(

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from eqco.contrast import Contrast, Negatives, Objective, in_batch_negatives, sampled_negatives
+from eqco.contrast.normaliser import RememberingObjective
 from eqco.data import Batch, DataSettings, ViewSpec
 from eqco.encoders import Encoder, scheduled_ema_decay, update_momentum
 from eqco.encoders.momentum import EMASchedule
@@ -88,7 +89,7 @@ class MethodParts:
     """
 
     make_encoder: MakeEncoder
-    objective: Objective
+    objective: Objective | RememberingObjective
     total_steps: int
     seed: int
 
@@ -113,6 +114,11 @@ class MethodSettings(ABC):
     def queue_size(self) -> int:
         """How many keys of earlier batches are kept."""
         return 0
+
+    @property
+    def queue_beside_batch(self) -> bool:
+        """Whether there is a queue besides the negatives of the batch."""
+        return False
 
     @property
     def shuffle_bn(self) -> bool:

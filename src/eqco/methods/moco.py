@@ -59,7 +59,7 @@ class MoCo(Method):
         queries = self.encoder(batch.views[0])
         keys = self.key_encoder(batch.views[1], step)
         positives = keys[processes.own_rows(len(keys))]
-        contrasts = (Contrast(queries, positives, self.queue.negatives()),)
+        contrasts = (Contrast(queries, positives, self.queue.negatives(), index=batch.index),)
         return StepOutput(self.objective(contrasts), contrasts, keys)
 
     def after_step(self, output: StepOutput) -> None:

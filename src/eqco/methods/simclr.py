@@ -76,7 +76,7 @@ class SimCLR(Method):
                 seed=self.seed,
                 draw=2 * step + direction,
             )
-            contrasts.append(Contrast(queries, positives, negatives))
+            contrasts.append(Contrast(queries, positives, negatives, index=batch.index))
         return StepOutput(self.objective(contrasts), contrasts)
 
     def after_step(self, output: StepOutput) -> None:

@@ -41,6 +41,11 @@ class SiMoSettings(KeyEncoderSettings):
         drawn = self.offered(num_queries) if self.count is None else self.count
         return drawn + self.queue_size
 
+    @property
+    def queue_beside_batch(self) -> bool:
+        """Whether there is a queue besides the negatives of the batch."""
+        return self.queue_size > 0
+
     def check(self, *, num_queries: int) -> None:
         """Refuse more negatives than the batch offers."""
         super().check(num_queries=num_queries)
@@ -77,9 +82,10 @@ class SiMo(Method):
         positives = keys[processes.own_rows(len(keys))]
         count, shared = self.settings.count, self.settings.shared
         negatives = batch_negatives(keys, count=count, shared=shared, seed=self.seed, draw=step)
-        if self.queue is not None:
-            negatives = combine_negatives(negatives, self.queue.negatives())
-        contrasts = (Contrast(queries, positives, negatives),)
+        memory = None if self.queue is None else self.queue.negatives()
+        if memory is not None and self.objective.source != "queue":
+            negatives, memory = combine_negatives(negatives, memory), None
+        contrasts = (Contrast(queries, positives, negatives, index=batch.index, memory=memory),)
         new_keys = None if self.queue is None else keys
         return StepOutput(self.objective(contrasts), contrasts, new_keys)
 

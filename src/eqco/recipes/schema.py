@@ -49,6 +49,11 @@ class ObjectiveSettings:
     """τ."""
     alpha: float | None = None
     """The number of negatives imitated; None: plain InfoNCE; inf: the decoupled loss."""
+    normaliser: Literal["batch", "instance", "queue"] = "batch"
+    """batch: Eq. 1; instance: with a history of each image (SogCLR at finite α); queue: with the
+    keys of method.queue_size, which are then no negatives themselves."""
+    normaliser_decay: float = 0.9
+    """How much of its history an image keeps at each visit, with normaliser instance."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +90,10 @@ class TrainingSettings:
     epochs: int = 200
     """Passes over the training images."""
     accumulation_steps: int = 1
-    """Micro-batches that a batch is computed in; each has negatives of its own and the same α."""
+    """Micro-batches that a batch is computed in."""
+    accumulation: Literal["independent", "cached"] = "independent"
+    """independent: each micro-batch has a loss of its own, with its own negatives and the same α;
+    cached: one loss for all of them, with the memory of one, for a third more time."""
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "float32"
     """Of the encoder; weights, batch statistics, loss and optimiser are float32 in any case. auto:
     bfloat16 where the machine computes it natively, else float32; the run keeps what it chose."""
@@ -121,8 +129,15 @@ class Recipe:
 
     def __post_init__(self) -> None:
         check_ranges(self)
-        self.method.check(num_queries=self.micro_batch_size)
+        self.method.check(num_queries=self.contrasted_size)
         check_batch_norm(self)
+        check_normaliser(self)
+
+    @property
+    def contrasted_size(self) -> int:
+        """Queries that share one loss, over all processes."""
+        cached = self.training.accumulation == "cached"
+        return self.training.num_queries if cached else self.micro_batch_size
 
     @property
     def micro_batch_size(self) -> int:
@@ -192,8 +207,32 @@ def check_ranges(recipe: Recipe) -> None:
         )
 
 
+def check_normaliser(recipe: Recipe) -> None:
+    """Refuse a memory that is not there, or that never learns."""
+    decay, kind = recipe.objective.normaliser_decay, recipe.objective.normaliser
+    if not 0 <= decay < 1:
+        raise InputError(
+            f"objective.normaliser_decay={decay}; it must be at least 0 (none) and less than 1."
+        )
+    if kind == "queue" and not recipe.method.queue_beside_batch:
+        raise InputError(
+            "objective.normaliser=queue without a queue beside the negatives of the batch. Choose "
+            "SiMo with --method.queue-size 4096, or --objective.normaliser instance."
+        )
+
+
 def check_batch_norm(recipe: Recipe) -> None:
     """Refuse groups that shuffling BN cannot make."""
+    if recipe.training.accumulation == "cached":
+        for name, unwanted in (
+            (f"encoder.bn_groups={recipe.encoder.bn_groups}", recipe.encoder.bn_groups > 1),
+            ("training.compile=True", recipe.training.compile is True),
+        ):
+            if unwanted:
+                raise InputError(
+                    f"training.accumulation=cached with {name}; they do not work together. Leave "
+                    f"that out, or choose --training.accumulation independent."
+                )
     groups, num_queries = recipe.encoder.bn_groups, recipe.micro_batch_size
     if groups > 1 and not recipe.method.shuffle_bn:
         raise InputError(

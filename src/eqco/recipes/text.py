@@ -16,6 +16,15 @@ from eqco.runtime.errors import InputError
 __all__ = ["read_recipe", "recipe_from_dict", "recipe_to_dict", "with_settings"]
 
 
+# Written down only where they are not the default, so that records made without them keep their
+# hash.
+LEFT_OUT = (
+    ("training", "accumulation"),
+    ("objective", "normaliser"),
+    ("objective", "normaliser_decay"),
+)
+
+
 def recipe_to_dict(recipe: Recipe) -> dict[str, Any]:
     """Plain dicts, lists, numbers and strings, as JSON knows them; infinity is "inf".
 
@@ -23,6 +32,9 @@ def recipe_to_dict(recipe: Recipe) -> dict[str, Any]:
     {'temperature': 0.2, 'alpha': None}
     """
     plain: dict[str, Any] = plain_value(dataclasses.asdict(recipe))
+    for section, name in LEFT_OUT:
+        if getattr(getattr(recipe, section), name) == getattr(getattr(Recipe(), section), name):
+            del plain[section][name]
     return plain | {"method": {"name": recipe.method.name, **plain["method"]}}
 
 

@@ -365,6 +365,27 @@ BENCHMARKS: dict[str, Benchmark] = {
             )
         ],
     ),
+    "bench-small-batch": Benchmark(
+        title="A large batch in small pieces, and two towers",
+        shows=(
+            "Batch 256 in micro-batches of 8; two towers of N pairs. What failed or took over "
+            "10 GiB has no line."
+        ),
+        tables=lambda record: [
+            table_of(
+                "",
+                {
+                    name.removesuffix("/seconds"): metrics_of(record, name.removesuffix("seconds"))
+                    for name in record.metrics
+                    if name.endswith("/seconds")
+                },
+                {
+                    "ms per step": number("seconds", unit=1e3),
+                    "extra memory, MB": number("bytes", unit=1e-6),
+                },
+            )
+        ],
+    ),
     "bench-train": Benchmark(
         title="Training end to end",
         shows=(

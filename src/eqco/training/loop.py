@@ -14,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from eqco.contrast import Contrast, Negatives, Objective
 from eqco.contrast.checks import NonFiniteValuesError
+from eqco.contrast.normaliser import RememberingObjective
 from eqco.data import Batch, StepLoader
 from eqco.encoders import Precision, autocast_to, average_running_statistics
 from eqco.methods import Method, StepOutput
@@ -22,6 +23,7 @@ from eqco.runtime.checkpointing import checkpointing
 from eqco.runtime.errors import InputError
 from eqco.runtime.run_directory import RunDirectory
 from eqco.training.alarms import Alarms, NonFiniteLossError, checkpoint_hint, require_finite
+from eqco.training.cached_step import in_pieces
 from eqco.training.diagnostics import Diagnostics, diagnose
 from eqco.training.journal import Journal
 from eqco.training.optimisers import load_optimiser
@@ -52,13 +54,15 @@ class TrainerComponents:
 
     method: Method
     distributed: DistributedDataParallel | None = None
-    objective: Objective
+    objective: Objective | RememberingObjective
     loader: StepLoader
     optimiser: torch.optim.Optimizer
     learning_rate: Callable[[int], float]
     intervals: Intervals
     precision: Precision = "float32"
     compiled: bool = False
+    pieces: int = 1
+    """Micro-batches that share one loss; 1: those of the loader have a loss each."""
     probe: Callable[[nn.Module], dict[str, float]] | None = None
 
 
@@ -206,6 +210,8 @@ def optimise(
     Returns:
         The mean loss, the contrasts of the last micro-batch, the new keys of all of them.
     """
+    if components.pieces > 1:
+        return optimise_cached(components, scaler, micro_batches[0], step)
     distributed, optimiser = components.distributed, components.optimiser
     method = distributed or components.method
     optimiser.zero_grad(set_to_none=True)
@@ -225,6 +231,25 @@ def optimise(
     scaler.update()
     mean_loss, joined = torch.stack(losses).sum(), torch.cat(new_keys) if new_keys else None
     return StepOutput(mean_loss, output.contrasts, joined)
+
+
+def optimise_cached(
+    components: TrainerComponents, scaler: torch.amp.GradScaler, batch: Batch, step: int
+) -> StepOutput:
+    """The same with one loss for the whole batch, whose encoders take it in pieces."""
+    method, optimiser = components.method, components.optimiser
+    optimiser.zero_grad(set_to_none=True)
+    device = batch.index.device
+    with in_pieces(method, len(batch.index) // components.pieces) as encoders:
+        with autocast_to(components.precision, device):
+            output: StepOutput = method(batch, step)
+        scaler.scale(output.loss).backward()
+        for encoder in encoders:
+            with autocast_to(components.precision, device):
+                encoder.carry_back()
+    scaler.step(optimiser)
+    scaler.update()
+    return replace(output, loss=output.loss.detach())
 
 
 def time_steps(components: TrainerComponents, seconds: float) -> float:

@@ -1,0 +1,264 @@
+r"""Eq. 1 with a remembered normaliser in place of that of the batch.
+
+Few negatives bias the weights of Eq. 13, not only their scale: the mean of e^{s/τ} over four keys
+is not that over all. With u_n, a running mean of it for each instance (SogCLR, Yuan et al., 2022),
+
+    key k weighs (α/K) e^{s_k/τ} / (e^{s_0/τ} + α u_n),   the positive α u_n / (e^{s_0/τ} + α u_n)
+
+which is EqCo where u_n is the mean over the K keys at hand, and SogCLR as α → ∞.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from eqco.contrast.checks import check_setting, wants_finite_check
+from eqco.contrast.negatives import Contrast, Negatives
+from eqco.contrast.objective import contrastive_loss
+from eqco.contrast.streaming import precision, scaled, without_autocast
+from eqco.contrast.temperature import LearnableTemperature
+from eqco.runtime import processes
+from eqco.runtime.errors import InputError
+from eqco.theory.infonce import softplus
+
+__all__ = ["RememberingObjective", "RunningNormaliser"]
+
+
+class RunningNormaliser(nn.Module):
+    """The loss with normalisers u_n that remember: from an instance's own history, from keys of a
+    queue, or both. Without either it is `EqCoLoss`.
+
+    While training, each call updates the history of the instances it is given, as batch norm
+    does its statistics, and uses the updated one; in eval mode nothing is stored. The first visit
+    takes the batch's value. History is kept as logarithms, is in the state dict, and is that of all
+    processes in each of them.
+
+    Args:
+        num_instances: how many instances the data set has; their places are the `index` of a call.
+        temperature: τ, a number or a `LearnableTemperature`.
+        alpha: the number of negatives imitated; None: K; math.inf: SogCLR.
+        decay: how much of the old u_n is kept at each visit, 0 ≤ decay < 1.
+        schedule: "constant", or "cosine": decay rises from 0 over the first `total_steps` calls.
+        total_steps: only for "cosine".
+        gather: negatives from all processes, as in `contrastive_loss`.
+
+    >>> loss_fn = RunningNormaliser(5000, temperature=0.07, alpha=65536, decay=0.5)
+    >>> queries, positives = torch.randn(2, 8, 64)
+    >>> index = torch.arange(100, 108)  # which of the 5000 these are
+    >>> loss_fn(queries, positives, index=index).shape
+    torch.Size([])
+    """
+
+    log_mean: Tensor
+
+    def __init__(
+        self,
+        num_instances: int,
+        *,
+        temperature: float | LearnableTemperature = 0.2,
+        alpha: float | None = None,
+        decay: float = 0.9,
+        schedule: Literal["constant", "cosine"] = "constant",
+        total_steps: int | None = None,
+        gather: bool = False,
+    ):
+        super().__init__()
+        known = 1.0 if isinstance(temperature, LearnableTemperature) else temperature
+        check_setting(known, alpha, None, "cosine", "mean")
+        if num_instances < 1:
+            raise InputError(f"num_instances={num_instances}; it must be at least 1.")
+        if not 0 <= decay < 1:
+            raise InputError(
+                f"decay={decay}; it must be at least 0 (no memory) and less than 1 (no news)."
+            )
+        if schedule not in ("constant", "cosine"):
+            raise InputError(f"schedule={schedule!r}; there are 'constant', 'cosine'.")
+        if (schedule == "cosine") != (total_steps is not None and total_steps > 0):
+            raise InputError(
+                f"schedule={schedule!r} with total_steps={total_steps}; 'cosine' needs how many "
+                f"calls decay takes to rise, and 'constant' takes none."
+            )
+        self.temperature = temperature
+        self.alpha, self.decay, self.schedule = alpha, decay, schedule
+        self.total_steps, self.gather = total_steps, gather
+        self.steps = 0  # a number, so that reading it never waits for a device
+        # log u_n; −∞ before the first visit
+        self.register_buffer("log_mean", torch.full((num_instances,), -torch.inf))
+
+    def current_decay(self) -> float:
+        """How much of the old value the next call keeps."""
+        if self.total_steps is None:
+            return self.decay
+        done = min(1.0, self.steps / self.total_steps)
+        return self.decay * (1 - math.cos(math.pi * done)) / 2
+
+    def forward(
+        self,
+        queries: Tensor,
+        positives: Tensor,
+        negatives: Tensor | Negatives | None = None,
+        *,
+        index: Tensor | None = None,
+        memory: Tensor | Negatives | None = None,
+    ) -> Tensor:
+        """The mean loss; negatives as in `contrastive_loss`.
+
+        Args:
+            queries: (N, D).
+            positives: (N, D).
+            negatives: those that get a weight and a gradient.
+            index: the instance of each query, (N,), whose history enters u_n.
+            memory: keys that enter u_n alone, without gradient: queue.negatives().
+        """
+        temperature = self.temperature
+        tau = temperature() if isinstance(temperature, LearnableTemperature) else temperature
+        # log Σ e^{s_k/τ} − s_0/τ, with its gradient
+        gap = contrastive_loss(
+            queries, positives, negatives, temperature=tau, alpha=math.inf, reduction="none",
+            gather=self.gather,
+        )  # fmt: skip
+        with without_autocast(queries):
+            dtype = precision(queries, positives)
+            pair = [scaled(each, dtype, unit=True)[0] for each in (queries, positives)]
+            own = (pair[0] * pair[1]).sum(dim=1) / tau
+            with torch.no_grad():
+                count = self.count(queries, negatives)
+                log_sum, total = gap + own, count
+                if memory is not None:
+                    keys = memory.keys if isinstance(memory, Negatives) else memory
+                    beside = contrastive_loss(
+                        queries, positives, keys.detach(), temperature=tau, alpha=math.inf,
+                        reduction="none",
+                    )  # fmt: skip
+                    log_sum, total = torch.logaddexp(log_sum, beside + own), count + len(keys)
+                log_mean = log_sum - math.log(total)
+                if index is not None:
+                    log_mean = self.remember(log_mean, self.check_index(index, queries))
+                log_batch_mean = gap + own - math.log(count)
+                # α u_n / e^{s_0/τ}
+                odds = log_mean - own
+                if self.alpha == math.inf:
+                    missed, value = torch.ones_like(odds), odds + math.log(count)
+                else:
+                    odds = odds + math.log(count if self.alpha is None else self.alpha)
+                    missed, value = torch.sigmoid(odds), softplus(odds)
+                on_keys = missed * (log_batch_mean - log_mean).exp()
+            # its gradient is on_keys · d log Σ e^{s_k/τ} − missed · d s_0/τ
+            carrier = on_keys * gap + (on_keys - missed) * own
+            return (value + (carrier - carrier.detach())).mean()
+
+    def count(self, queries: Tensor, negatives: Tensor | Negatives | None) -> int:
+        """K of each query."""
+        others = processes.world_size() if self.gather else 1
+        if negatives is None:
+            return len(queries) * others - 1
+        if isinstance(negatives, Negatives):
+            return negatives.num_negatives
+        return len(negatives) * others if negatives.dim() == 2 else negatives.shape[1]
+
+    def check_index(self, index: Tensor, queries: Tensor) -> Tensor:
+        """The place of each query's history; what is none is refused."""
+        size, limit = len(queries), len(self.log_mean)
+        if not isinstance(index, Tensor) or index.is_floating_point() or index.dtype == torch.bool:
+            raise InputError(
+                f"index={index!r}; it must be a tensor ({size},) of whole numbers: the place of "
+                f"each query's instance in the data set."
+            )
+        if tuple(index.shape) != (size,):
+            raise InputError(
+                f"index of shape {tuple(index.shape)}; it must be ({size},): one for each query."
+            )
+        if wants_finite_check(None, queries):
+            low, high = int(index.min()), int(index.max())
+            if low < 0 or high >= limit:
+                raise InputError(
+                    f"index holds {low} to {high}, but num_instances={limit} have the numbers 0 to "
+                    f"{limit - 1}."
+                )
+        return index.long()
+
+    @torch.no_grad()
+    def remember(self, log_mean: Tensor, index: Tensor) -> Tensor:
+        """Mix the new means into the old ones; stores them while training."""
+        old = self.log_mean[index].to(log_mean)
+        decay = self.current_decay()
+        mixed = log_mean
+        if decay > 0:
+            kept = torch.logaddexp(old + math.log(decay), log_mean + math.log1p(-decay))
+            mixed = torch.where(old == -torch.inf, log_mean, kept)
+        if self.training:
+            places, news = processes.gather_uneven(index), processes.gather_uneven(mixed)
+            if wants_finite_check(None, news) and len(set(places.tolist())) < len(places):
+                raise InputError(
+                    "index names an instance twice in one batch, and it has one history. Draw "
+                    "batches without replacement."
+                )
+            self.log_mean[places] = news.to(self.log_mean)
+            self.steps += 1
+        return mixed
+
+    def get_extra_state(self) -> Tensor:
+        """The number of calls, beside the history."""
+        return torch.tensor(self.steps)
+
+    def set_extra_state(self, state: Any) -> None:
+        """Go on counting calls."""
+        self.steps = int(state)
+
+    def extra_repr(self) -> str:
+        """What `print` shows of the settings."""
+        shown = {"num_instances": len(self.log_mean), "alpha": self.alpha, "decay": self.decay}
+        return ", ".join(f"{name}={value}" for name, value in shown.items())
+
+
+class RememberingObjective(nn.Module):
+    """`Objective` with a `RunningNormaliser` for each of a step's contrasts.
+
+    Args:
+        num_instances: of the data set; 1 where only a queue is remembered.
+        num_contrasts: how many contrasts a step has.
+        temperature: τ.
+        alpha: as in `Objective`.
+        source: "instance": the history of each instance; "queue": keys beside the negatives.
+        decay: how much of the history each visit keeps.
+
+    >>> queries, positives = torch.randn(2, 4, 8)
+    >>> given = Contrast(queries, positives, Negatives(torch.randn(6, 8)), index=torch.arange(4))
+    >>> RememberingObjective(100, 1, temperature=0.2, alpha=64)([given]).shape
+    torch.Size([])
+    """
+
+    def __init__(
+        self,
+        num_instances: int,
+        num_contrasts: int,
+        *,
+        temperature: float,
+        alpha: float | None = None,
+        source: Literal["instance", "queue"] = "instance",
+        decay: float = 0.9,
+    ):
+        super().__init__()
+        self.temperature, self.alpha, self.source = temperature, alpha, source
+        self.normalisers = nn.ModuleList(
+            RunningNormaliser(num_instances, temperature=temperature, alpha=alpha, decay=decay)
+            for _ in range(num_contrasts)
+        )
+
+    def forward(self, contrasts: Sequence[Contrast]) -> Tensor:
+        """Weighted sum of the mean losses."""
+        losses = [
+            contrast.weight
+            * normaliser(
+                contrast.queries,
+                contrast.positives,
+                contrast.negatives,
+                index=contrast.index if self.source == "instance" else None,
+                memory=contrast.memory,
+            )
+            for normaliser, contrast in zip(self.normalisers, contrasts, strict=True)
+        ]
+        return torch.stack(losses).sum()

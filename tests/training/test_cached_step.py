@@ -1,0 +1,82 @@
+"""accumulation=cached: the gradient of the whole batch, whatever the pieces are."""
+
+from dataclasses import replace
+
+import pytest
+import together
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+from eqco.methods import SimCLRSettings
+from eqco.recipes import recipe_from_dict, recipe_to_dict
+from eqco.runtime.errors import InputError
+from eqco.training.loop import optimise, warm_up
+
+METHODS = {"simo": together.simo(), "moco": together.moco(), "simclr": SimCLRSettings(count=4)}
+
+
+class WithoutBatchNorm(nn.Module):
+    feature_dim = 8
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Conv2d(3, 8, 3, stride=2), nn.Tanh(), nn.AdaptiveAvgPool2d(1)
+        )
+
+    def forward(self, images):
+        return self.layers(images).flatten(1)
+
+
+def recipe_for(method, steps, accumulation):
+    recipe = together.tiny(method, head="mlp", accumulation_steps=steps)
+    return replace(recipe, training=replace(recipe.training, accumulation=accumulation))
+
+
+def after_two_steps(method, steps, accumulation):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(together, "TinyBackbone", WithoutBatchNorm)
+        components = together.built(recipe_for(method, steps, accumulation), torch.float64)
+    scaler = torch.amp.GradScaler(enabled=False)
+    warm_up(components)
+    losses = []
+    for step in range(2):
+        output = optimise(components, scaler, components.loader.micro_batches(step), step)
+        components.method.after_step(output)
+        losses.append(output.loss)
+    return losses, components.method.state_dict()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_without_batch_norm_it_trains_as_the_whole_batch(name):
+    whole = after_two_steps(METHODS[name], 1, "independent")
+    assert_close(after_two_steps(METHODS[name], 4, "cached"), whole, rtol=1e-9, atol=1e-10)
+
+
+def test_independent_micro_batches_are_another_training():
+    """Else the comparison above could not fail."""
+    whole, _ = after_two_steps(METHODS["simclr"], 1, "independent")
+    pieces, _ = after_two_steps(METHODS["simclr"], 4, "independent")
+    assert abs(whole[0] - pieces[0]) > 1e-3
+
+
+def test_the_negatives_are_those_of_the_whole_batch():
+    recipe = recipe_for(SimCLRSettings(), 4, "cached")
+    assert recipe.contrasted_size == together.N
+    assert recipe.method.num_negatives(recipe.contrasted_size) == 2 * together.N - 2
+
+
+def test_what_it_does_not_work_with_is_refused():
+    recipe = recipe_for(METHODS["moco"], 4, "cached")
+    with pytest.raises(InputError, match=r"cached with encoder.bn_groups=2"):
+        replace(recipe, encoder=replace(recipe.encoder, bn_groups=2))
+    with pytest.raises(InputError, match=r"cached with training.compile=True"):
+        replace(recipe, training=replace(recipe.training, compile=True))
+
+
+def test_a_recipe_without_it_is_written_as_before_and_with_it_read_back():
+    plain, cached = (recipe_for(SimCLRSettings(), 4, kind) for kind in ("independent", "cached"))
+    assert "accumulation" not in recipe_to_dict(plain)["training"]
+    for recipe in (plain, cached):
+        assert recipe_from_dict(recipe_to_dict(recipe)) == recipe
