@@ -56,7 +56,7 @@ from eqco.theory.infonce import softplus
 __all__ = ["TwoTowerLoss"]
 
 # Rows and columns of a tile: 1 MiB of float32, which stays in the cache of one core.
-TILE_ROWS, TILE_COLUMNS = 1024, 256
+TILE_ROWS, TILE_COLUMNS = 512, 512
 
 
 class TwoTowerLoss(EqCoLoss):
