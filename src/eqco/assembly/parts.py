@@ -126,7 +126,7 @@ def build_components(
     device = torch.device(device)
     check_processes(recipe, processes.world_size())
     settings, views = recipe.training, recipe.method.views(recipe.data)
-    cached = settings.accumulation == "cached"
+    together = settings.accumulation == "cached"
     loader = StepLoader(
         split,
         views,
@@ -134,7 +134,7 @@ def build_components(
         seed=settings.seed,
         rank=processes.rank(),
         world_size=processes.world_size(),
-        accumulation_steps=1 if cached else settings.accumulation_steps,
+        accumulation_steps=1 if together else settings.accumulation_steps,
         workers=recipe.data.workers,
         device=device,
         channels_last=settings.channels_last,
@@ -166,7 +166,7 @@ def build_components(
         method = method.to(memory_format=torch.channels_last)
     precision, compiled = choose_precision(settings.precision, device), settings.compile
     if compiled == "auto":
-        compiled = not cached and compiling_pays(
+        compiled = not together and compiling_pays(
             method.encoder,
             num_images=recipe.micro_batch_size,
             size=views[0].size,
@@ -187,7 +187,7 @@ def build_components(
         intervals=intervals,
         precision=precision,
         compiled=compiled,
-        pieces=settings.accumulation_steps if cached else 1,
+        pieces=settings.accumulation_steps if together else 1,
         probe=build_probe(recipe, probe_splits(source, tested)),
     )
 

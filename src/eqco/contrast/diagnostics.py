@@ -124,7 +124,7 @@ def diagnose(
     return diagnose_contrasts([contrast], temperature=temperature, alpha=alpha)
 
 
-# From here on plain InfoNCE is saturated: half of its gradient is gone.
+# From here on plain InfoNCE counts as saturated: as much of its gradient is gone.
 SATURATED = 0.3
 # What little α can add beyond this ratio is not worth a change.
 NOTABLE_RATIO = 1.1

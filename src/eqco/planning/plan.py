@@ -287,8 +287,8 @@ def advice_on_small_batches(method: MethodSettings, num_queries: int) -> list[st
     return [
         f"N = {num_queries} is a small batch. In study-small-batch (CIFAR-10, N = 16) a fixed "
         f"alpha of {alpha} gained over plain InfoNCE in both seeds, and with a short queue of keys "
-        f"beside it was best in both: eqco train … --method.count {offered} --method.queue-size "
-        f"{FILLED_UP_TO - offered} --objective.alpha {alpha}."
+        f"beside it was best in both: eqco train … --recipe {method.name} --method.count {offered} "
+        f"--method.queue-size {FILLED_UP_TO - offered} --objective.alpha {alpha}."
     ]
 
 
