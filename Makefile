@@ -26,7 +26,7 @@ documents: .venv/installed-dev
 	$(BIN)/python docs/fill_documents.py
 
 bench: .venv/installed-dev
-	for name in loss mutual_information augment loading step train scaling evaluation faults beside_work small_batch quality; do $(BIN)/python benchmarks/$$name.py || exit 1; done
+	for name in loss mutual_information augment loading step train scaling evaluation faults beside_work small_batch rules quality; do $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv

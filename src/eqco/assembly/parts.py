@@ -292,11 +292,14 @@ def check_queue(recipe: Recipe, steps_per_epoch: int) -> None:
     size = recipe.method.queue_size
     most = (steps_per_epoch - 1) * recipe.training.num_queries
     if size > most:
+        remedy = f"Give --method.queue-size {most} or less, or smaller batches"
+        if most == 0:
+            remedy = "Give smaller batches (--training.num-queries), or train without a queue"
         raise InputError(
-            f"method.queue_size={size}, but an epoch has {steps_per_epoch} batches of "
-            f"{recipe.training.num_queries}: the queue would hold older keys of each query's own "
-            f"image. Choose at most {most}, or a smaller batch; with EqCo a short queue imitates "
-            f"a long one (--objective.alpha {size})."
+            f"method.queue_size={size}, but an epoch has {steps_per_epoch} "
+            f"batch{'es' * (steps_per_epoch != 1)} of {recipe.training.num_queries}: the queue "
+            f"would hold older keys of each query's own image. {remedy}; with EqCo few negatives "
+            f"stand in for many (--objective.alpha {size})."
         )
 
 
