@@ -23,7 +23,7 @@ from eqco.runtime.errors import InputError
 __all__ = ["BASE", "LARGEST", "Choice", "Facts", "Reason", "choose"]
 
 SIZES = (64, 32)  # pixels, the better one first
-ENOUGH_EPOCHS = 25  # for 64 pixels; with fewer, more passes over 32 pixels are worth more
+ENOUGH_IMAGES = 90_000  # seen at 64 pixels; with fewer, more passes over 32 pixels are worth more
 SMALL_SET = 20_000  # images; with fewer, batches of 64 make more steps of them
 MOST_EPOCHS = 1000
 CURVE = 10  # points of the learning curve
@@ -93,7 +93,7 @@ def choose(facts: Facts, speed: Speed, settings: Mapping[str, Any] | None = None
         recipe = with_settings(BASE, **{"num_queries": num_queries, "image_size": size, **given})
         per_second, decoding = speed(recipe)
         tried[size] = recipe, per_second, affordable_epochs(facts, per_second, decoding)
-        if tried[size][2] >= ENOUGH_EPOCHS:
+        if tried[size][2] * facts.images >= ENOUGH_IMAGES:
             break
     recipe, per_second, epochs = tried[size]
     epochs = given.get("epochs", epochs)
@@ -138,9 +138,8 @@ def explain(
     """For each setting its name, its value for people, and why; `epochs` by the sizes tried."""
     size, count = recipe.data.image_size, recipe.training.epochs
     if len(epochs) > 1 and size == SIZES[-1]:
-        why_size = (
-            f"{SIZES[0]} would leave {epochs[SIZES[0]]} epochs of the {ENOUGH_EPOCHS} it needs"
-        )
+        seen = epochs[SIZES[0]] * facts.images
+        why_size = f"time for {seen:,} images of {SIZES[0]}, which need {ENOUGH_IMAGES:,} to pay"
     elif facts.side < SIZES[0]:
         why_size = f"the images have {facts.side}"
     else:
