@@ -23,7 +23,7 @@ from eqco.runtime.errors import InputError
 __all__ = ["BASE", "LARGEST", "Choice", "Facts", "Reason", "choose"]
 
 SIZES = (64, 32)  # pixels, the better one first
-ENOUGH_IMAGES = 90_000  # seen at 64 pixels; with fewer, more passes over 32 pixels are worth more
+ENOUGH_IMAGES = 200_000  # seen at 64 pixels; with fewer, more passes over 32 pixels are worth more
 SMALL_SET = 20_000  # images; with fewer, batches of 64 make more steps of them
 MOST_EPOCHS = 1000
 CURVE = 10  # points of the learning curve
