@@ -270,7 +270,8 @@ def loss_by_choice(
     given: dict[str, Any],
 ) -> tuple[Tensor, Tensor]:
     """The loss where ids or weights give each query a K of its own; and which have none, (N,)."""
-    dtype = precision(queries, positives)
+    keys = negatives.keys if isinstance(negatives, Negatives) else negatives
+    dtype = precision(queries, positives, keys)
     if isinstance(negatives, Negatives):
         log_k = log_counts(len(queries), len(negatives.keys), choice, dtype)
     else:
@@ -380,9 +381,11 @@ def loss_per_query(
             temperature = temperature.to(torch.promote_types(temperature.dtype, dtype))
         positive = (query * key).sum(dim=1)
         negative = (others @ query[:, :, None])[:, :, 0]
-        if log_weights is not None:
-            negative = negative + temperature * log_weights
-        odds = log_odds(positive, negative, temperature, margin) + offset
+        if log_weights is None:
+            odds = log_odds(positive, negative, temperature, margin) + offset
+        else:  # beside τ, since the log weight of a barred key over τ is not finite
+            gap = torch.logsumexp(negative / temperature + log_weights, dim=1)
+            odds = gap - (positive - margin) / temperature + offset
         return odds if decoupled else softplus(odds)
 
 
