@@ -91,6 +91,15 @@ def test_keys_of_a_queue_enter_u_without_gradient():
         assert_close(leaf.grad[row], expected, rtol=1e-9, atol=1e-9)
 
 
+def test_what_a_memory_excludes_does_not_enter_u():
+    given, pool = (drawn(0, 4, 6), drawn(1, 4, 6)), drawn(2, 9, 6)
+    memory = eqco.Negatives(pool, excluded=torch.full((4, 1), 8))
+    mine, theirs = (
+        eqco.RunningNormaliser(4, alpha=64)(*given, memory=each) for each in (memory, pool[:8])
+    )
+    assert_close(mine, theirs, rtol=1e-12, atol=0)
+
+
 def test_with_memory_the_mean_gradient_is_nearer_to_that_of_the_full_pool():
     """10,000 draws of K = 4 from a pool of 256: EqCo's is off by more than ten times as much."""
     tau, alpha, k, draws = 0.1, 256.0, 4, 10_000

@@ -128,12 +128,12 @@ class RunningNormaliser(nn.Module):
                 count = self.count(queries, negatives)
                 log_sum, total = gap + own, count
                 if memory is not None:
-                    keys = memory.keys if isinstance(memory, Negatives) else memory
+                    held = memory if isinstance(memory, Negatives) else Negatives(memory)
                     beside = contrastive_loss(
-                        queries, positives, keys.detach(), temperature=tau, alpha=math.inf,
-                        reduction="none",
-                    )  # fmt: skip
-                    log_sum, total = torch.logaddexp(log_sum, beside + own), count + len(keys)
+                        queries, positives, held, temperature=tau, alpha=math.inf, reduction="none"
+                    )
+                    log_sum = torch.logaddexp(log_sum, beside + own)
+                    total = count + held.num_negatives
                 log_mean = log_sum - math.log(total)
                 if index is not None:
                     log_mean = self.remember(log_mean, self.check_index(index, queries))
