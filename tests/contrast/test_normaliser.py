@@ -191,6 +191,7 @@ def test_bad_settings_are_refused(settings, message):
         ([0, 1, 2], "index=.*it must be a tensor"),
         (torch.tensor([0, 1, 5]), "index holds 0 to 5, but num_instances=5"),
         (torch.tensor([0, 1, 1]), "names an instance twice"),
+        (torch.arange(3, device="meta"), "index are on meta but queries on cpu"),
     ],
 )
 def test_bad_places_are_refused(index, message):

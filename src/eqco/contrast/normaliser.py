@@ -15,7 +15,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from eqco.contrast.checks import check_setting, wants_finite_check
+from eqco.contrast.checks import check_device, check_setting, wants_finite_check
 from eqco.contrast.negatives import Contrast, Negatives
 from eqco.contrast.objective import contrastive_loss
 from eqco.contrast.streaming import precision, scaled, without_autocast
@@ -171,6 +171,7 @@ class RunningNormaliser(nn.Module):
             raise InputError(
                 f"index of shape {tuple(index.shape)}; it must be ({size},): one for each query."
             )
+        check_device("index", index, queries)
         if wants_finite_check(None, queries):
             low, high = int(index.min()), int(index.max())
             if low < 0 or high >= limit:
