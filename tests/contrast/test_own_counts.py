@@ -265,13 +265,13 @@ def test_barred_keys_of_each_query_leave_the_gradient_of_the_temperature(tempera
     ids, key_ids = torch.arange(4), torch.arange(4)[:, None].expand(4, 3) + torch.tensor([1, 0, 2])
     log_weights = torch.tensor([0, -torch.inf, 0], dtype=dtype).expand(4, 3)
     found = []
-    for keys, settings in (
+    for keys, barring in (
         (given[2][:, [0, 2]], {}),
         (given[2], {"ids": ids, "key_ids": key_ids}),
         (given[2], {"log_weights": log_weights}),
     ):
         tau = torch.tensor(temperature, dtype=dtype, requires_grad=True)
-        loss = eqco.contrastive_loss(*given[:2], keys, temperature=tau, alpha=64, **settings)
+        loss = eqco.contrastive_loss(*given[:2], keys, temperature=tau, alpha=64, **barring)
         found.append((loss.detach(), *torch.autograd.grad(loss, [tau])))
     for mine in found[1:]:
         assert_close(mine, found[0], rtol=1e-4 if dtype == torch.float32 else 1e-10, atol=0)

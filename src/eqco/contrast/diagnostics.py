@@ -162,7 +162,8 @@ def advice(
     if math.isnan(p):
         return (
             "Look at the embeddings first: they hold NaN or infinity, so nothing can be said of "
-            "the setting. A learning rate that is too high does this (--optimiser.base-learning-rate).",
+            "the setting. A learning rate that is too high does this "
+            "(--optimiser.base-learning-rate).",
         )
     if p >= SATURATED and weight_ratio < NOTABLE_RATIO:
         found.append(
