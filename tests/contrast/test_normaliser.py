@@ -184,6 +184,15 @@ def test_bad_settings_are_refused(settings, message):
         eqco.RunningNormaliser(5, **settings)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_history_of_half_precision_is_refused(dtype):
+    given = drawn(0, 3, 2).to(dtype), drawn(1, 3, 2).to(dtype)
+    loss_fn = eqco.RunningNormaliser(5).to(dtype)
+    with pytest.raises(InputError, match=r"log_mean is torch\..*float16.*loss_fn.float\(\)"):
+        loss_fn(*given, index=torch.arange(3))
+    assert loss_fn.float()(*given, index=torch.arange(3)).dtype == torch.float32
+
+
 @pytest.mark.parametrize(
     ("index", "message"),
     [

@@ -172,6 +172,11 @@ class RunningNormaliser(nn.Module):
                 f"index of shape {tuple(index.shape)}; it must be ({size},): one for each query."
             )
         check_device("index", index, queries)
+        if torch.finfo(self.log_mean.dtype).eps > 1e-4:
+            raise InputError(
+                f"the history log_mean is {self.log_mean.dtype}, which rounds the changes of a "
+                f"visit away. Keep it in float32 by loss_fn.float(); queries may be of any type."
+            )
         if wants_finite_check(None, queries):
             low, high = int(index.min()), int(index.max())
             if low < 0 or high >= limit:
