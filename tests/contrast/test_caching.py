@@ -5,9 +5,11 @@ import random
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing import assert_close
 
 import eqco
+from eqco.contrast.caching import accelerators, check_place
 from eqco.runtime.errors import InputError
 
 N = 12
@@ -114,6 +116,33 @@ def test_running_statistics_are_updated_once():
     assert_close(gradients(ours), gradients(once), rtol=1e-10, atol=1e-10)
 
 
+class Pair(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = network(nn.BatchNorm1d(8))
+
+    def encode(self, images):
+        return self.inner(images)
+
+
+def test_a_method_as_encoder_updates_the_statistics_of_its_module_once():
+    once, ours = network(nn.BatchNorm1d(8)), Pair()
+    by_one_graph([once] * 2, views(), eqco.EqCoLoss(), 6)
+    eqco.cached_backward((ours.encode, ours.encode), views(), eqco.EqCoLoss(), micro_batch=6)
+    assert_close(dict(ours.inner.named_buffers()), dict(once.named_buffers()))
+
+
+def test_random_numbers_of_all_devices_in_use_are_kept_or_the_device_is_named():
+    with FakeTensorMode():
+        far = nn.Linear(6, 4, device="cuda")
+        embeddings = torch.empty(12, 4, device="cuda")
+    (device,) = accelerators(views(), [far])
+    assert device.type == "cuda"
+    check_place(embeddings, [device], 0)
+    with pytest.raises(InputError, match=r"inputs\[0\] are on cuda:0.*Move inputs to cuda:0"):
+        check_place(embeddings, accelerators(views(), [lambda images: far(images)]), 0)
+
+
 def test_autocast_gives_what_autocast_gives():
     loss_fn = eqco.EqCoLoss(alpha=64)
     whole, ours = network().float(), network().float()
@@ -166,6 +195,7 @@ class Twins(nn.Module):
         (network(), (views()[0], [1, 2]), {}, r"inputs\[1\] is a list"),
         (network(), views(), {"micro_batch": 0}, "micro_batch=0"),
         ((network(),), views(), {}, "1 encoders for 2 inputs"),
+        (None, views(), {}, "encoder is a NoneType; give a module or function"),
         (nn.Flatten(), views(), {}, r"embeddings of inputs\[0\] carry no gradient"),
     ],
 )
@@ -186,6 +216,13 @@ def test_bad_input_is_refused(encoder, inputs, settings, message):
 def test_a_loss_that_is_no_number_is_refused(loss_fn, message):
     with pytest.raises(InputError, match=message):
         eqco.cached_backward(network(), views(), loss_fn)
+
+
+def test_a_loss_without_one_of_the_inputs_leaves_no_gradient():
+    encoder = network()
+    with pytest.raises(InputError, match="does not depend"):
+        eqco.cached_backward(encoder, views(), lambda first, second: first.sum())
+    assert gradients(encoder) == [None] * 4
 
 
 def test_weights_that_change_between_the_passes_are_found():

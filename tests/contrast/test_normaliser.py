@@ -91,6 +91,15 @@ def test_keys_of_a_queue_enter_u_without_gradient():
         assert_close(leaf.grad[row], expected, rtol=1e-9, atol=1e-9)
 
 
+def test_what_a_memory_excludes_does_not_enter_u():
+    given, pool = (drawn(0, 4, 6), drawn(1, 4, 6)), drawn(2, 9, 6)
+    memory = eqco.Negatives(pool, excluded=torch.full((4, 1), 8))
+    mine, theirs = (
+        eqco.RunningNormaliser(4, alpha=64)(*given, memory=each) for each in (memory, pool[:8])
+    )
+    assert_close(mine, theirs, rtol=1e-12, atol=0)
+
+
 def test_with_memory_the_mean_gradient_is_nearer_to_that_of_the_full_pool():
     """10,000 draws of K = 4 from a pool of 256: EqCo's is off by more than ten times as much."""
     tau, alpha, k, draws = 0.1, 256.0, 4, 10_000
@@ -175,6 +184,15 @@ def test_bad_settings_are_refused(settings, message):
         eqco.RunningNormaliser(5, **settings)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_history_of_half_precision_is_refused(dtype):
+    given = drawn(0, 3, 2).to(dtype), drawn(1, 3, 2).to(dtype)
+    loss_fn = eqco.RunningNormaliser(5).to(dtype)
+    with pytest.raises(InputError, match=r"log_mean is torch\..*float16.*loss_fn.float\(\)"):
+        loss_fn(*given, index=torch.arange(3))
+    assert loss_fn.float()(*given, index=torch.arange(3)).dtype == torch.float32
+
+
 @pytest.mark.parametrize(
     ("index", "message"),
     [
@@ -182,6 +200,7 @@ def test_bad_settings_are_refused(settings, message):
         ([0, 1, 2], "index=.*it must be a tensor"),
         (torch.tensor([0, 1, 5]), "index holds 0 to 5, but num_instances=5"),
         (torch.tensor([0, 1, 1]), "names an instance twice"),
+        (torch.arange(3, device="meta"), "index are on meta but queries on cpu"),
     ],
 )
 def test_bad_places_are_refused(index, message):

@@ -255,3 +255,31 @@ def test_half_precision_takes_ids():
     exact = eqco.contrastive_loss(queries.double(), positives.double(), ids=ids, alpha=64)
     half = eqco.contrastive_loss(queries.bfloat16(), positives.bfloat16(), ids=ids, alpha=64)
     assert_close(half.double(), exact, rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, DOUBLE])
+@pytest.mark.parametrize("temperature", [0.01, 0.07, 1.0])
+def test_barred_keys_of_each_query_leave_the_gradient_of_the_temperature(temperature, dtype):
+    """Own keys (N, K, D), one of them barred by its id or by −∞, equal those without it."""
+    given = [drawn(i, *s).to(dtype) for i, s in enumerate([(4, 5), (4, 5), (4, 3, 5)])]
+    ids, key_ids = torch.arange(4), torch.arange(4)[:, None].expand(4, 3) + torch.tensor([1, 0, 2])
+    log_weights = torch.tensor([0, -torch.inf, 0], dtype=dtype).expand(4, 3)
+    found = []
+    for keys, barring in (
+        (given[2][:, [0, 2]], {}),
+        (given[2], {"ids": ids, "key_ids": key_ids}),
+        (given[2], {"log_weights": log_weights}),
+    ):
+        tau = torch.tensor(temperature, dtype=dtype, requires_grad=True)
+        loss = eqco.contrastive_loss(*given[:2], keys, temperature=tau, alpha=64, **barring)
+        found.append((loss.detach(), *torch.autograd.grad(loss, [tau])))
+    for mine in found[1:]:
+        assert_close(mine, found[0], rtol=1e-4 if dtype == torch.float32 else 1e-10, atol=0)
+
+
+def test_keys_of_float64_give_a_margin_of_float64():
+    queries, positives, pool = drawn(0, 4, 5).float(), drawn(1, 4, 5).float(), drawn(2, 10, 5)
+    given = {"ids": torch.arange(4), "key_ids": torch.arange(10) + 4, "alpha": 1000}
+    mine = eqco.contrastive_loss(queries, positives, pool, **given)
+    theirs = eqco.contrastive_loss(queries.double(), positives.double(), pool, **given)
+    assert_close(mine, theirs, rtol=1e-14, atol=0)

@@ -308,6 +308,29 @@ def test_one_call_in_any_loop_sees_what_the_trainer_sees():
         assert numbers(seen) == pytest.approx(numbers(expected), rel=1e-9)
 
 
+@pytest.mark.parametrize("temperature", [0.1, 0.01, 0.002])
+def test_a_positive_far_ahead_is_saturated_in_float32_too(temperature):
+    """Opposite keys: W_K = σ(log K − 2/τ) is 0 in float32, and W_α/W_K is α/K all the same."""
+    views = torch.tensor([[1.0, 0.0]]).expand(3, 2)
+    plain, imitating = (
+        eqco.diagnose(views, views, -views, temperature=temperature, alpha=alpha)
+        for alpha in (None, 300)
+    )
+    assert plain.weight_ratio == pytest.approx(1)
+    assert plain.advice()[0].startswith("Set alpha")
+    assert imitating.weight_ratio == pytest.approx(100, rel=1e-3)
+    assert imitating.advice()[0].startswith("Keep alpha")
+
+
+def test_nan_is_refused_or_named_and_never_advised_on():
+    views = torch.eye(4)
+    with pytest.raises(InputError, match="queries holds 16 NaN"):
+        eqco.diagnose(views * math.nan, views, temperature=TAU)
+    broken = Contrast(views * math.nan, views, Negatives(views))
+    seen = diagnose([broken], temperature=TAU, alpha=64)
+    assert seen.advice()[0].startswith("Look at the embeddings first")
+
+
 def test_the_gradient_is_w_times_a_part_that_alpha_does_not_change():
     """Hence the ratio of the norms of one query is its W_α/W_K."""
     contrast = contrast_of("queue", 0, n=1)

@@ -40,7 +40,8 @@ def cached_backward(
 
     The gradient is that of the whole batch to rounding, dropout included: the second pass draws
     the same random numbers. With batch norm it cannot be, since statistics are those of the
-    micro-batch; they are updated once. Works under autocast and inside DDP (its gradients are
+    micro-batch; they are updated once, if the encoder is a module or a method of one, whose buffers
+    are known. Works under autocast and inside DDP (its gradients are
     exchanged once, with the last micro-batch); parameters of `loss_fn` itself get their gradient,
     which DDP does not see. Costs one forward pass more than accumulating independent losses.
 
@@ -63,7 +64,7 @@ def cached_backward(
     """
     encoders = check_given(encoder, inputs, micro_batch)
     pieces = [list(split(each, micro_batch)) for each in inputs]
-    devices = accelerators(inputs)
+    devices = accelerators(inputs, encoders)
     states: list[list[Any]] = []
     embeddings: list[Tensor] = []
     with torch.no_grad(), kept_buffers(encoders):
@@ -74,6 +75,7 @@ def cached_backward(
                 states[-1].append(random_states(devices))
                 found.append(embedding(encode, chunk))
             embeddings.append(torch.cat(found))
+            check_place(embeddings[-1], devices, len(embeddings) - 1)
     leaves = [each.detach().requires_grad_() for each in embeddings]
     # what autocast has cast without a graph must not be used again with one
     torch.clear_autocast_cache()
@@ -81,17 +83,19 @@ def cached_backward(
     check_loss(loss)
     with without_autocast(leaves[0]):
         torch.autograd.backward(loss if scaler is None else scaler.scale(loss))
+    for number, leaf in enumerate(leaves):
+        if leaf.grad is None:
+            raise InputError(
+                f"the loss does not depend on the embeddings of inputs[{number}], so their encoder "
+                f"would get no gradient. Leave them out of inputs."
+            )
     afterwards = random_states(devices)
     checked = leaves[0].device.type == "cpu" if check is None else check
     remaining = list(encoders)
     for number, chunks in enumerate(pieces):
         gradient = leaves[number].grad
+        assert gradient is not None
         remaining = remaining[1:]
-        if gradient is None:
-            raise InputError(
-                f"the loss does not depend on the embeddings of inputs[{number}], so their encoder "
-                f"would get no gradient. Leave them out of inputs."
-            )
         start = 0
         for place, chunk in enumerate(chunks):
             encode = encoders[number]
@@ -139,12 +143,27 @@ def check_given(
         )
     if isinstance(micro_batch, bool) or not isinstance(micro_batch, int) or micro_batch < 1:
         raise InputError(f"micro_batch={micro_batch!r}; it must be a whole number of at least 1.")
-    encoders: list[Encode] = [encoder] * len(inputs) if callable(encoder) else list(encoder)
+    if isinstance(encoder, tuple | list | nn.ModuleList):
+        encoders: list[Encode] = list(encoder)
+    else:
+        encoders = [encoder] * len(inputs)  # type: ignore[list-item]
+    for each in encoders:
+        if not callable(each):
+            raise InputError(
+                f"encoder is a {type(each).__name__}; give a module or function from inputs to "
+                f"embeddings, or a tuple of them."
+            )
     if len(encoders) != len(inputs):
         raise InputError(
             f"{len(encoders)} encoders for {len(inputs)} inputs; give one for all, or one for each."
         )
     return encoders
+
+
+def modules(encoders: Sequence[Encode]) -> list[nn.Module]:
+    """The encoders that are modules, and those whose methods are encoders, each once."""
+    owners = [getattr(each, "__self__", each) for each in encoders]
+    return list({id(each): each for each in owners if isinstance(each, nn.Module)}.values())
 
 
 def split(given: Input, size: int) -> Iterator[Input]:
@@ -199,12 +218,23 @@ def check_same(again: Tensor, before: Tensor, number: int, place: int) -> None:
         )
 
 
-def accelerators(inputs: Sequence[Input]) -> list[torch.device]:
-    """The devices beside the CPU that draw random numbers."""
-    devices = set()
+def accelerators(inputs: Sequence[Input], encoders: Sequence[Encode]) -> list[torch.device]:
+    """The devices beside the CPU that draw random numbers: of inputs and of parameters."""
+    devices = {x.device for module in modules(encoders) for x in module.parameters()}
     for each in inputs:
         devices |= {x.device for x in ([each] if isinstance(each, Tensor) else each.values())}
     return [device for device in devices if device.type not in ("cpu", "meta")]
+
+
+def check_place(embeddings: Tensor, devices: Sequence[torch.device], number: int) -> None:
+    """Refuse embeddings of a device whose random numbers could not be drawn again."""
+    device = embeddings.device
+    if device.type not in ("cpu", "meta") and device not in devices:
+        raise InputError(
+            f"the embeddings of inputs[{number}] are on {device}, and neither inputs nor a module "
+            f"given as encoder is, so that dropout there would not repeat. Move inputs to {device} "
+            f"first."
+        )
 
 
 def random_states(devices: Sequence[torch.device]) -> list[tuple[torch.device | None, Tensor]]:
@@ -227,8 +257,7 @@ def set_random_states(states: Sequence[tuple[torch.device | None, Tensor]]) -> N
 @contextmanager
 def kept_buffers(encoders: Sequence[Encode]) -> Iterator[None]:
     """Put buffers, such as running statistics, back at the end: the second pass updates them."""
-    modules = {id(each): each for each in encoders if isinstance(each, nn.Module)}
-    buffers = [buffer for module in modules.values() for buffer in module.buffers()]
+    buffers = [buffer for module in modules(encoders) for buffer in module.buffers()]
     copies = [buffer.clone() for buffer in buffers]
     try:
         yield

@@ -9,9 +9,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from eqco.contrast.checks import check_embeddings, check_pool, check_setting
+from eqco.contrast.checks import (
+    check_embeddings,
+    check_finite_values,
+    check_pool,
+    check_setting,
+)
 from eqco.contrast.negatives import Contrast, Negatives
 from eqco.contrast.streaming import precision, scaled, without_autocast
 from eqco.runtime.errors import InputError
@@ -120,6 +126,8 @@ def diagnose(
         else:
             negatives = Negatives(negatives)
     check_pool(queries, negatives)
+    named = {"queries": queries, "positives": positives, "negatives": negatives.keys}
+    check_finite_values(named, "cosine")
     contrast = Contrast(queries, positives, negatives)
     return diagnose_contrasts([contrast], temperature=temperature, alpha=alpha)
 
@@ -151,6 +159,12 @@ def advice(
     """
     found = []
     p, k = positive_probability, num_negatives
+    if math.isnan(p):
+        return (
+            "Look at the embeddings first: they hold NaN or infinity, so nothing can be said of "
+            "the setting. A learning rate that is too high does this "
+            "(--optimiser.base-learning-rate).",
+        )
     if p >= SATURATED and weight_ratio < NOTABLE_RATIO:
         found.append(
             f"Set alpha: the positive already has a probability of {p:.3f} among {k} negatives, so "
@@ -384,16 +398,14 @@ def saturation_readings(
     """
     positive = (queries * positives).sum(dim=1)
     odds = log_odds(positive, negative, temperature, 0.0)  # log(K X)
-    weight = torch.sigmoid(odds)
     share = torch.softmax(negative / temperature, dim=1)
     if count is None:
         square, number = share.square().sum(dim=1), torch.full_like(odds, negative.shape[1])
     else:  # a key that counts c times has c equal shares
         square = (share.square() / count.clamp_min(1)).sum(dim=1)
         number = count.sum(dim=1)
-    ratio = (
-        1 / weight if margin == math.inf else torch.sigmoid(odds + margin / temperature) / weight
-    )
+    # of logarithms, since W itself is 0 in float32 where the positive is far ahead
+    ratio = (F.logsigmoid(odds + margin / temperature) - F.logsigmoid(odds)).exp()
     return torch.sigmoid(-odds), ratio, 1 / square, (square - 1 / number).clamp_min(0)
 
 
@@ -418,7 +430,7 @@ def uniformity(queries: Tensor) -> Tensor:
     """Wang and Isola's (2020): log of the mean of exp(−2‖x − y‖²) over pairs; NaN for one query."""
     if len(queries) < 2:
         return queries.new_full((), torch.nan, dtype=torch.float64)
-    distances = torch.nn.functional.pdist(queries.double())
+    distances = F.pdist(queries.double())
     found: Tensor = (-2 * distances.square()).exp().mean().log()
     return found
 

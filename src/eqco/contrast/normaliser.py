@@ -15,7 +15,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from eqco.contrast.checks import check_setting, wants_finite_check
+from eqco.contrast.checks import check_device, check_setting, wants_finite_check
 from eqco.contrast.negatives import Contrast, Negatives
 from eqco.contrast.objective import contrastive_loss
 from eqco.contrast.streaming import precision, scaled, without_autocast
@@ -128,12 +128,12 @@ class RunningNormaliser(nn.Module):
                 count = self.count(queries, negatives)
                 log_sum, total = gap + own, count
                 if memory is not None:
-                    keys = memory.keys if isinstance(memory, Negatives) else memory
+                    held = memory if isinstance(memory, Negatives) else Negatives(memory)
                     beside = contrastive_loss(
-                        queries, positives, keys.detach(), temperature=tau, alpha=math.inf,
-                        reduction="none",
-                    )  # fmt: skip
-                    log_sum, total = torch.logaddexp(log_sum, beside + own), count + len(keys)
+                        queries, positives, held, temperature=tau, alpha=math.inf, reduction="none"
+                    )
+                    log_sum = torch.logaddexp(log_sum, beside + own)
+                    total = count + held.num_negatives
                 log_mean = log_sum - math.log(total)
                 if index is not None:
                     log_mean = self.remember(log_mean, self.check_index(index, queries))
@@ -170,6 +170,12 @@ class RunningNormaliser(nn.Module):
         if tuple(index.shape) != (size,):
             raise InputError(
                 f"index of shape {tuple(index.shape)}; it must be ({size},): one for each query."
+            )
+        check_device("index", index, queries)
+        if torch.finfo(self.log_mean.dtype).eps > 1e-4:
+            raise InputError(
+                f"the history log_mean is {self.log_mean.dtype}, which rounds the changes of a "
+                f"visit away. Keep it in float32 by loss_fn.float(); queries may be of any type."
             )
         if wants_finite_check(None, queries):
             low, high = int(index.min()), int(index.max())

@@ -97,9 +97,9 @@ def contrastive_loss(
         similarity: "cosine" (vectors are scaled to length one here; those no longer than 1e-12
             count as zero: cosine 0 with all, and no gradient) or "dot" (taken as they are).
         reduction: "mean" over queries, "sum", or "none" for one value per query, (N,).
-        check_finite: refuse NaN, infinity and row numbers out of range. None: on the CPU, but not
-            inside torch.compile; on accelerators the check would wait for the device. False leaves
-            out the check of a learning temperature too.
+        check_finite: refuse NaN, infinity, row numbers out of range and queries without negatives.
+            None: on the CPU, but not inside torch.compile; on accelerators the check would wait for
+            the device. False leaves out the check of a learning temperature too.
         ids: what each query is an instance of, (N,): a key of the same id is never its negative,
             such as another view or a duplicate. K, and with it the margin, is each query's own.
         key_ids: those of the keys in `negatives`, (M,); (N, K) where these are of each query.
@@ -108,7 +108,7 @@ def contrastive_loss(
             sum of the weights, so that a weight of 2 is two copies, and with α equal weights
             change nothing. −∞ leaves a key out. Without gradient.
         on_empty: "refuse" a query that is left without negatives, or "skip" it: its loss is 0, and
-            the mean is over the others.
+            the mean is over the others. Without `check_finite` none is refused, all are skipped.
         gather: take the positives, or `negatives`, of all processes of torch.distributed as
             negatives, with gradient where they carry it, and their ids and weights. With DDP's
             mean of gradients a step is that of one process with the whole batch; so is the mean of
@@ -270,7 +270,8 @@ def loss_by_choice(
     given: dict[str, Any],
 ) -> tuple[Tensor, Tensor]:
     """The loss where ids or weights give each query a K of its own; and which have none, (N,)."""
-    dtype = precision(queries, positives)
+    keys = negatives.keys if isinstance(negatives, Negatives) else negatives
+    dtype = precision(queries, positives, keys)
     if isinstance(negatives, Negatives):
         log_k = log_counts(len(queries), len(negatives.keys), choice, dtype)
     else:
@@ -380,9 +381,11 @@ def loss_per_query(
             temperature = temperature.to(torch.promote_types(temperature.dtype, dtype))
         positive = (query * key).sum(dim=1)
         negative = (others @ query[:, :, None])[:, :, 0]
-        if log_weights is not None:
-            negative = negative + temperature * log_weights
-        odds = log_odds(positive, negative, temperature, margin) + offset
+        if log_weights is None:
+            odds = log_odds(positive, negative, temperature, margin) + offset
+        else:  # beside τ, since the log weight of a barred key over τ is not finite
+            gap = torch.logsumexp(negative / temperature + log_weights, dim=1)
+            odds = gap - (positive - margin) / temperature + offset
         return odds if decoupled else softplus(odds)
 
 
