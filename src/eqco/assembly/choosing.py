@@ -20,7 +20,7 @@ from eqco.recipes.rules import Choice, Facts, choose
 from eqco.runtime import processes
 from eqco.training.loop import time_steps
 
-__all__ = ["DEFAULT_MINUTES", "choose_recipe"]
+__all__ = ["DEFAULT_MINUTES", "choose_recipe", "typical_side"]
 
 DEFAULT_MINUTES = 20.0
 SECONDS = 1.5  # that a network is timed for, after its first step
@@ -54,8 +54,8 @@ def choose_recipe(
             side = cached_side(recipe.method.views(recipe.data))
             sample, decoding = decoded_sample(split, cache / f"{side}", side)
             trial = replace(source, splits={"train": sample})
-        # long enough for any queue
-        plain = with_settings(recipe, epochs=10_000, warmup_epochs=0)
+        # long enough for any queue, and not compiled for a few steps
+        plain = with_settings(recipe, epochs=10_000, warmup_epochs=0, compile=False)
         components = build_components(plain, trial, backbone=backbone, device=device)
         taken = torch.tensor([time_steps(components, SECONDS), decoding], dtype=torch.float64)
         step, image = processes.mean_over_processes(taken).tolist()

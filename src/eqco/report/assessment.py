@@ -5,6 +5,7 @@ from pathlib import Path
 from rich.console import Console
 
 from eqco.assembly.assessment import Assessment
+from eqco.assembly.choosing import typical_side
 from eqco.assembly.runs import RunInfo
 from eqco.report.gallery import draw_gallery
 from eqco.report.style import COLOURS, INK, panels, save
@@ -46,13 +47,16 @@ def warnings(found: Assessment, begun: RunInfo, place: Path) -> list[str]:
     if not pairs:
         return []
     names = ", ".join(f"{name} ({MEASURES[measure]})" for name, measure in pairs)
-    epochs = 2 * begun.recipe.training.epochs
-    return [
+    epochs, size = 2 * begun.recipe.training.epochs, 2 * begun.recipe.data.image_size
+    lines = [
         f"warning: this encoder is not clearly better than {names}.",
         f"  train longer:   eqco train --extend {place} --training.epochs {epochs}",
-        f"  larger images:  eqco train {begun.source.name} "
-        f"--data.image-size {2 * begun.recipe.data.image_size} --out OTHER",
     ]
+    if typical_side(begun.source) >= size:
+        lines.append(
+            f"  larger images:  eqco train {begun.source.name} --data.image-size {size} --out OTHER"
+        )
+    return lines
 
 
 def print_self_consistency(console: Console, begun: RunInfo, place: Path) -> None:
