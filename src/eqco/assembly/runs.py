@@ -115,7 +115,8 @@ def train(
     opened_side = cached_side(known.method.views(known.data)) if cache_gib > 0 else None
     source = open_data(data, known.data.on_unreadable, unlabelled, channels, opened_side)
     run = RunDirectory(Path("runs") / Path(source.name).name if out is None else Path(out))
-    run.refuse_started()
+    if recipe is None:
+        run.refuse_started()  # before anything is timed
     with processes.process_group(device, timeout=timeout) as own, showing(show) as report:
         listed = unreadable_list(run)
         choice = None
