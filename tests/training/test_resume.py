@@ -221,7 +221,10 @@ def test_a_run_remembers_its_data_and_refuses_other_data(tmp_path):
 def test_the_queue_must_not_reach_round_the_epoch(tmp_path):
     """It is filled from the epoch's last batch, whose keys must be gone when that batch comes."""
     recipe = tiny("moco", queue_size=33)
-    with pytest.raises(InputError, match=r"method.queue_size=33, but an epoch has 5 .* --method.queue-size 32 or less"):
+    with pytest.raises(
+        InputError,
+        match=r"method.queue_size=33, but an epoch has 5 .* --method.queue-size 32 or less",
+    ):
         train(source(), recipe, out=tmp_path / "run", encoder=backbone())
 
 
