@@ -45,9 +45,7 @@ from eqco.training.schedules import learning_rate_factor
 __all__ = [
     "build_components",
     "build_encoder",
-    "chance_level",
     "check_processes",
-    "probe_splits",
     "rate_at",
     "scaled_rate",
     "training_split",
@@ -107,7 +105,6 @@ def build_components(
     fill: Callable[[Encoder], None] = lambda encoder: None,
     device: torch.device | str = "cpu",
     cached: CachedImages | None = None,
-    tested: str | None = None,
     unreadable_list: Path | None = None,
 ) -> TrainerComponents:
     """Everything the training loop drives.
@@ -116,7 +113,6 @@ def build_components(
         backbone: a module of the user's in place of the recipe's.
         fill: sets the first weights of the first encoder, where they are not to be drawn.
         cached: the images of the training split, read from the cache.
-        tested: the split that the probe asks about; None: see `validation_splits`.
         unreadable_list: the file that names images which had to be skipped.
     """
     split = training_split(source)
@@ -188,7 +184,7 @@ def build_components(
         precision=precision,
         compiled=compiled,
         pieces=settings.accumulation_steps if together else 1,
-        probe=build_probe(recipe, probe_splits(source, tested)),
+        probe=build_probe(recipe, validation_splits(source)),
     )
 
 
@@ -352,14 +348,6 @@ def rate_at(recipe: Recipe, steps_per_epoch: int, step: int) -> float:
     )
 
 
-def probe_splits(source: Source, tested: str | None = None) -> tuple[Split, Split] | None:
-    """What the probe compares with and asks about, where both have labels."""
-    if tested is None:
-        return validation_splits(source)
-    splits = source["train"], source[tested]
-    return None if any(split.labels is None for split in splits) else splits
-
-
 def validation_splits(source: Source) -> tuple[Split, Split] | None:
     """Train and val; without val, train less a tenth of each class, and that tenth.
 
@@ -374,19 +362,6 @@ def validation_splits(source: Source) -> tuple[Split, Split] | None:
     if "val" not in parts:
         return None
     return parts["train"], replace(parts["val"], name="a tenth of train")
-
-
-def chance_level(splits: tuple[Split, Split]) -> float:
-    """The accuracy of a probe that always names the most frequent class.
-
-    >>> from eqco.data import open_source
-    >>> groceries = open_source("groceries")
-    >>> round(chance_level((groceries["train"], groceries["test"])), 3)
-    0.103
-    """
-    labels = splits[1].labels
-    assert labels is not None
-    return float(labels.bincount().max()) / len(labels)
 
 
 def build_probe(

@@ -1,7 +1,7 @@
 """What `eqco train photos/` chooses where nobody else does: one rule for each setting.
 
-Each rule has its reason, which is printed beside what it chose. The numbers in them come from a
-study over several data sets (docs/rules.md). A setting that was given is never changed.
+Each rule has its reason, which is printed beside what it chose. What the numbers in them rest on
+stands in docs/rules.md. A setting that was given is never changed.
 """
 
 from collections.abc import Callable, Mapping
@@ -154,11 +154,11 @@ def explain(
         ("backbone", recipe.encoder.backbone, f"{per_second:,.0f} images a second here"),
         ("num_queries", f"{recipe.training.num_queries} images a batch", why_batch),
         ("epochs", f"{count} epoch{'s' * (count != 1)}", why_length),
-        ("method", recipe.method.name, "learns most per minute; both views are queries and keys"),
+        ("method", recipe.method.name, "both views are queries and keys; learned most per minute"),
         (
             "temperature",
             f"τ = {recipe.objective.temperature:g}",
-            "best of 0.1 and 0.2 in the study",
+            "the better one of 0.1 and 0.2 in short trainings",
         ),
         ("alpha", describe_loss(recipe), "all other images of the batch are negatives"),
         ("base_learning_rate", describe_rate(recipe), "for 256 images, in proportion to the batch"),
