@@ -10,7 +10,6 @@ training device when workers crop. The images are the built-in photographs, resi
 turns; a time is the best of the rounds, each over the same images with fresh random draws.
 """
 
-import argparse
 import random
 import time
 from collections.abc import Callable
@@ -18,7 +17,7 @@ from importlib import metadata
 
 import kornia.augmentation as kornia
 import torch
-from measure import keep_record
+from measure import command_line, keep_record, read_options
 from PIL import Image, ImageFilter
 from torch import nn
 from torchvision import transforms as v1
@@ -145,11 +144,9 @@ def show(found: dict[str, float]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=5)
+    parser = command_line(__doc__, rounds=5, quick=False)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--record", action="store_true")
-    options = parser.parse_args()
+    options = read_options(parser)
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)
     random.seed(0)

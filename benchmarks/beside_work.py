@@ -11,15 +11,20 @@ work is one process that computes without a pause. Every way of waiting has a pr
 alone and beside the other work, in each round; the median counts.
 """
 
-import argparse
-import json
 import os
 import subprocess
 import sys
 import time
 from statistics import median
 
-from measure import best_seconds, in_own_process, interleave, keep_record
+from measure import (
+    best_seconds,
+    command_line,
+    in_own_process,
+    interleave,
+    keep_record,
+    read_options,
+)
 
 WAYS: dict[str, dict[str, str]] = {
     "default": {},
@@ -74,15 +79,7 @@ def measure(question: dict, way: str, place: str) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--record", action="store_true")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--child")
-    options = parser.parse_args()
-    if options.child:
-        print(json.dumps(child(json.loads(options.child))))
-        return
+    options = read_options(command_line(__doc__, rounds=3), child)
     setting = QUICK if options.quick else SETTING
     for name in {name for way in WAYS.values() for name in way}:
         if os.environ.pop(name, None) is not None:

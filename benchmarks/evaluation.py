@@ -16,8 +16,6 @@ that the probe chose and is set beside one fit of ours; the probe's whole call, 
 a line of its own.
 """
 
-import argparse
-import json
 import math
 import os
 import sys
@@ -27,7 +25,7 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from measure import in_own_process, keep_record, peak_extra_bytes
+from measure import command_line, in_own_process, keep_record, peak_extra_bytes, read_options
 
 from eqco.data import open_source
 from eqco.encoders import LightEncoder
@@ -155,16 +153,10 @@ def child(question: dict) -> dict:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = command_line(__doc__, rounds=2, quick=False)
     parser.add_argument("--cifar10", type=Path, help="folder with train/CLASS/… and test/CLASS/…")
     parser.add_argument("--features", type=Path, help="keep them in this file; taken from it again")
-    parser.add_argument("--rounds", type=int, default=2, help="the best of so many is taken")
-    parser.add_argument("--record", action="store_true", help="keep it below results/")
-    parser.add_argument("--child", help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.child:
-        print(json.dumps(child(json.loads(given.child))))
-        return
+    given = read_options(parser, child)
     start, metrics = time.time(), {}
     features = find_features(given.cifar10, given.features)
     kind = "untrained light encoder on CIFAR-10" if given.cifar10 else "clustered random numbers"

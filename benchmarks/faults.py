@@ -4,7 +4,6 @@ python benchmarks/faults.py             kills, damaged files, inputs tried
 python benchmarks/faults.py --record    keep them under results/bench-faults/
 """
 
-import argparse
 import subprocess
 import sys
 import tempfile
@@ -13,7 +12,7 @@ from collections import Counter
 from pathlib import Path
 from xml.etree import ElementTree
 
-from measure import keep_record
+from measure import command_line, keep_record, read_options
 
 ROOT = Path(__file__).parents[1]
 
@@ -32,9 +31,7 @@ def counts_of(report: Path) -> Counter[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--record", action="store_true")
-    options = parser.parse_args()
+    options = read_options(command_line(__doc__, quick=False))
     start = time.time()
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"

@@ -9,13 +9,12 @@ views of the next step are there, `rest` all that follows; both are medians over
 steps of the encoders take turns. Images are in memory, so no worker hides the data's time.
 """
 
-import argparse
 import statistics
 import time
 from collections.abc import Callable
 
 import torch
-from measure import keep_record
+from measure import command_line, keep_record, read_options
 
 from eqco.contrast import Objective
 from eqco.data import Batch, StepLoader, ViewSpec, find_pipeline, open_source
@@ -91,11 +90,10 @@ def show(found: dict[str, float]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command_line(__doc__, quick=False)
     parser.add_argument("--cifar10", default="cifar10", help="its folder, or the name to download")
     parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--record", action="store_true")
-    options = parser.parse_args()
+    options = read_options(parser)
     sources = {"groceries": "groceries", "cifar10": options.cifar10}
     try:
         open_source(options.cifar10)

@@ -11,8 +11,6 @@ Cases: `queue`, gradient to queries only (MoCo); `keys`, gradient to queries, po
 negatives; `views`, SimCLR's symmetric loss on two views of N images (K = 2N − 2).
 """
 
-import argparse
-import json
 import resource
 import sys
 import time
@@ -21,7 +19,14 @@ from importlib import metadata
 
 import torch
 import torch.nn.functional as F
-from measure import best_seconds, in_own_process, keep_record, peak_extra_bytes
+from measure import (
+    best_seconds,
+    command_line,
+    in_own_process,
+    keep_record,
+    peak_extra_bytes,
+    read_options,
+)
 
 N, D, TAU, ALPHA = 256, 128, 0.2, 65536.0
 MEMORY_LIMIT = 10 * 2**30
@@ -208,15 +213,7 @@ def show(found: dict[str, float], cases: dict[str, list[int]]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--record", action="store_true")
-    parser.add_argument("--child")
-    options = parser.parse_args()
-    if options.child:
-        print(json.dumps(child(json.loads(options.child))))
-        return
+    options = read_options(command_line(__doc__, rounds=1), child)
     largest = [] if options.quick else [262144]
     cases = {
         "queue": [16, 256, 4096, 65536, *largest],

@@ -1,5 +1,6 @@
 """Time and memory of one call, and the same in a process of its own."""
 
+import argparse
 import json
 import os
 import subprocess
@@ -13,9 +14,42 @@ from typing import Any
 from eqco.runtime.records import Record, code_version, hardware
 
 
-def best_seconds(call: Callable[[], object], *, budget: float = 1.0, least: int = 3) -> float:
-    """Shortest of as many calls as fit the budget, after one that is not counted."""
-    call()
+def command_line(
+    document: str, *, rounds: int | None = None, quick: bool = True
+) -> argparse.ArgumentParser:
+    """What the scripts have in common: `--record`, and `--quick` and `--rounds` where they do."""
+    parser = argparse.ArgumentParser(
+        description=document, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    if quick:
+        parser.add_argument("--quick", action="store_true", help="a small part, to try it")
+    if rounds is not None:
+        parser.add_argument("--rounds", type=int, default=rounds, help="default: %(default)s")
+    parser.add_argument("--record", action="store_true", help="keep it below results/")
+    return parser
+
+
+def read_options(
+    parser: argparse.ArgumentParser, child: Callable[[dict[str, Any]], Any] | None = None
+) -> argparse.Namespace:
+    """The options; a process that `in_own_process` has started answers its question and ends."""
+    if child is not None:
+        parser.add_argument("--child", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if child is not None and options.child:
+        print(json.dumps(child(json.loads(options.child))))
+        raise SystemExit
+    if getattr(options, "rounds", 1) < 1:
+        parser.error(f"--rounds {options.rounds}: measure at least 1, and 3 to compare.")
+    return options
+
+
+def best_seconds(
+    call: Callable[[], object], *, budget: float = 1.0, least: int = 3, warm: bool = True
+) -> float:
+    """Shortest of as many calls as fit the budget, after one to warm up that is not counted."""
+    if warm:
+        call()
     times: list[float] = []
     while len(times) < least or (sum(times) < budget and len(times) < 200):
         start = time.perf_counter()

@@ -7,13 +7,12 @@ slice of the full length, in turns, so that a noisy machine hits both. Full-leng
 slice's, scaled; the 40 critics of the loop take too long to do otherwise.
 """
 
-import argparse
 import math
 import time
 
 import torch
 import torch.nn.functional as F
-from measure import keep_record
+from measure import command_line, keep_record, read_options
 from torch import nn
 
 from eqco.mutual_information import measure, named_estimators
@@ -66,12 +65,10 @@ def seconds(side, *arguments) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = command_line(__doc__, rounds=3, quick=False)
     parser.add_argument("--steps", type=int, default=100, help="of the slice; 5000 in the paper")
-    parser.add_argument("--rounds", type=int, default=3, help="the best of so many is taken")
     parser.add_argument("--output-size", type=int, default=32)
-    parser.add_argument("--record", action="store_true", help="keep it under results/bench-lab/")
-    given = parser.parse_args()
+    given = read_options(parser)
     start, found = time.time(), {}
     repeats = max(2, given.steps * FULL["repeats"] // FULL["steps"])
     scale = FULL["steps"] / given.steps

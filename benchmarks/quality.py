@@ -14,9 +14,7 @@ MoCo with ResNet-18, batches of 512, a bank of 4096, rate 0.06, τ = 0.1, β = 0
 pixels, with a cosine over the whole time. Where the data are fewer than a batch, half of it.
 """
 
-import argparse
 import copy
-import json
 import math
 import os
 import sys
@@ -27,7 +25,7 @@ from pathlib import Path
 from statistics import mean
 
 import torch
-from measure import in_own_process, keep_record
+from measure import command_line, in_own_process, keep_record, read_options
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 from torchvision.models import resnet18
@@ -256,19 +254,14 @@ def show(title: str, answers: dict[str, list[dict]]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command_line(__doc__, quick=False)
     parser.add_argument("data", nargs="*", metavar="NAME=FOLDER", default=["photos=groceries"])
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--peer-seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--part", type=int, default=0, help="take so many training images")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--record", action="store_true")
-    parser.add_argument("--child")
-    options = parser.parse_args()
-    if options.child:
-        print(json.dumps(child(json.loads(options.child))))
-        return
+    options = read_options(parser, child)
     threads = {"OMP_NUM_THREADS": str(options.threads)}
     for given in options.data:
         begun, (name, _, folder) = time.time(), given.partition("=")

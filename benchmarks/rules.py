@@ -9,15 +9,13 @@ minutes, counted before (a timing of steps); kNN and probe are on val, or with `
 test. Settings are chosen on val with seeds of 100 and more, and reported on test with seeds below.
 """
 
-import argparse
-import json
 import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import torch
-from measure import in_own_process, keep_record
+from measure import command_line, in_own_process, keep_record, read_options
 
 from eqco.assembly import build_components, load, train
 from eqco.data import Source, open_source
@@ -95,19 +93,14 @@ def child(question: dict) -> dict:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command_line(__doc__, quick=False)
     parser.add_argument("data", nargs="*", metavar="NAME=FOLDER[:COUNT]")
     parser.add_argument("--minutes", type=float, default=2.0)
     parser.add_argument("--seeds", type=int, nargs="+", default=[100])
     parser.add_argument("--n", type=int, default=64)
     parser.add_argument("--tested", choices=("val", "test"), default="val")
     parser.add_argument("--only", nargs="+", default=list(VARIATIONS), metavar="TITLE")
-    parser.add_argument("--record", action="store_true")
-    parser.add_argument("--child")
-    options = parser.parse_args()
-    if options.child:
-        print(json.dumps(child(json.loads(options.child))))
-        return
+    options = read_options(parser, child)
     for given in options.data or ["photos=groceries"]:
         begun, (name, _, place) = time.time(), given.partition("=")
         folder, _, images = place.partition(":")

@@ -8,7 +8,6 @@ Whole training steps of SiMo at N = 256, data included; two processes gather key
 and synchronise batch norm directly. Rounds take turns, and the best of each counts.
 """
 
-import argparse
 import json
 import os
 import socket
@@ -18,7 +17,7 @@ import time
 from dataclasses import replace
 
 import torch
-from measure import keep_record
+from measure import command_line, keep_record, read_options
 
 SETTINGS = {"light at 32": ("light", 32), "resnet18 at 64": ("resnet18", 64)}
 WAYS = {"1 process, 2 threads": (1, 2), "2 processes, 1 thread each": (2, 1)}
@@ -90,15 +89,7 @@ def ask(question: dict, count: int, threads: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--record", action="store_true")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--child")
-    options = parser.parse_args()
-    if options.child:
-        print(json.dumps(child(json.loads(options.child))))
-        return
+    options = read_options(command_line(__doc__, rounds=3), child)
     begun, metrics = time.time(), {}
     chosen = list(SETTINGS.items())[: 1 if options.quick else None]
     for name, (backbone, size) in chosen:

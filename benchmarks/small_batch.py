@@ -13,15 +13,21 @@ loss for each micro-batch, which is another loss; `micro-batch`, one of them alo
 batch at once.
 """
 
-import argparse
-import json
 import resource
 import time
 from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
-from measure import best_seconds, in_own_process, interleave, keep_record, peak_extra_bytes
+from measure import (
+    best_seconds,
+    command_line,
+    in_own_process,
+    interleave,
+    keep_record,
+    peak_extra_bytes,
+    read_options,
+)
 from torch import nn
 
 TAU = 0.05
@@ -170,7 +176,8 @@ def child(question: dict) -> dict:
         stepping(way, name, min(num_queries, 2 * size), size)()
         step = stepping(way, name, num_queries, size)
     memory = peak_extra_bytes(step)
-    return {"seconds": best_seconds(step, budget=question["budget"], least=2), "bytes": memory}
+    seconds = best_seconds(step, budget=question["budget"], least=2, warm=False)
+    return {"seconds": seconds, "bytes": memory}
 
 
 def questions(quick: bool) -> list[tuple[str, dict]]:
@@ -228,15 +235,7 @@ def show(found: dict[str, float], quick: bool) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--record", action="store_true")
-    parser.add_argument("--child")
-    options = parser.parse_args()
-    if options.child:
-        print(json.dumps(child(json.loads(options.child))))
-        return
+    options = read_options(command_line(__doc__, rounds=3), child)
     start = time.time()
     rounds = 1 if options.quick else options.rounds
     found = measure(options.quick, rounds)

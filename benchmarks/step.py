@@ -8,12 +8,17 @@ A step is forward of queries and keys, loss, backward, optimiser, momentum updat
 fixed batch. Each K has a process of its own; rounds take turns, and the best of each counts.
 """
 
-import argparse
-import json
 import time
 
 import torch
-from measure import best_seconds, in_own_process, keep_record, peak_extra_bytes
+from measure import (
+    best_seconds,
+    command_line,
+    in_own_process,
+    keep_record,
+    peak_extra_bytes,
+    read_options,
+)
 
 COUNTS = [16, 256, 4096, 65536]
 
@@ -53,14 +58,7 @@ def child(question: dict) -> dict:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--record", action="store_true")
-    parser.add_argument("--child")
-    options = parser.parse_args()
-    if options.child:
-        print(json.dumps(child(json.loads(options.child))))
-        return
+    options = read_options(command_line(__doc__), child)
     setting = {"backbone": "light", "size": 32, "num_queries": 256, "budget": 2.0}
     if not options.quick:
         setting = {"backbone": "resnet18", "size": 64, "num_queries": 256, "budget": 8.0}

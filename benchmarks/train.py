@@ -16,10 +16,8 @@ counts, and contenders whose rounds overlap count as equal. Memory is the larges
 process and workers hold beyond program files. A profile says where a step of SiMo goes.
 """
 
-import argparse
 import copy
 import importlib.metadata
-import json
 import os
 import sys
 import tempfile
@@ -30,7 +28,7 @@ from pathlib import Path
 from statistics import median
 
 import torch
-from measure import fastest_way, in_own_process, interleave, keep_record
+from measure import command_line, fastest_way, in_own_process, interleave, keep_record, read_options
 from peers import PEERS
 from photos import IMAGES, Photos
 
@@ -271,17 +269,7 @@ def show(title: str, found: dict[str, float], rounds: dict[str, list[float]]) ->
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--record", action="store_true")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--child")
-    options = parser.parse_args()
-    if options.child:
-        print(json.dumps(child(json.loads(options.child))))
-        return
-    if options.rounds < 1:
-        raise SystemExit(f"--rounds {options.rounds}: measure at least 1, and 3 to compare.")
+    options = read_options(command_line(__doc__, rounds=3), child)
     if "stable-pretraining SimCLR" not in PEERS:
         print("stable-pretraining is not installed and left out")
     begun, found, rounds = time.time(), {}, {}

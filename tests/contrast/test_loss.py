@@ -396,7 +396,7 @@ def test_a_small_batch_as_its_own_pool_is_streamed_to_the_same(
     """Two ways to compute one loss: all similarities at once, and the pass over chunks of keys."""
     found = []
     for elements in (2**14, 0):
-        monkeypatch.setattr("eqco.contrast.objective.SMALL_ELEMENTS", elements)
+        monkeypatch.setattr("eqco.contrast.loss.SMALL_ELEMENTS", elements)
         given = {"temperature": temperature, "similarity": similarity, **setting}
         first, second = (vectors(seed, 6, 16).requires_grad_() for seed in (0, 1))
         one_way = eqco.contrastive_loss(first, second, reduction="none", **given)
@@ -410,7 +410,7 @@ def test_a_small_batch_as_its_own_pool_is_streamed_to_the_same(
 @pytest.mark.parametrize("elements", [2**14, 0])
 def test_vectors_no_longer_than_1e_12_count_as_zero(elements, monkeypatch):
     """Cosine 0 with all others, and no gradient, whichever way the loss is computed."""
-    monkeypatch.setattr("eqco.contrast.objective.SMALL_ELEMENTS", elements)
+    monkeypatch.setattr("eqco.contrast.loss.SMALL_ELEMENTS", elements)
     directions = vectors(0, 6, 8)
     directions = directions / directions.norm(dim=1, keepdim=True)
     others = vectors(1, 6, 8)

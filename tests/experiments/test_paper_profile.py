@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from eqco.assembly import build_components, rate_at
+from eqco.assembly import build_components, learning_rate_at
 from eqco.data import Source, open_source
 from eqco.experiments import training_runs
 from eqco.experiments.catalog import EXPERIMENTS
@@ -86,7 +86,7 @@ def test_runs_are_as_long_as_the_paper_says():
 )
 def test_the_learning_rate_is_the_published_one(run, step, rate):
     recipe = run.recipe
-    assert rate_at(recipe, steps_per_epoch(recipe), step) == pytest.approx(rate)
+    assert learning_rate_at(recipe, steps_per_epoch(recipe), step) == pytest.approx(rate)
 
 
 def test_the_settings_of_the_recipes_are_the_published_ones():

@@ -369,17 +369,17 @@ def test_loading_leaves_the_callers_generator_alone(tmp_path):
 def test_the_learning_rate_follows_n_and_the_schedule():
     recipe = named_recipe("mocov2")
     recipe = replace(recipe, training=replace(recipe.training, num_queries=512))
-    rates = [assembly.rate_at(recipe, 100, step) for step in (0, 10_000, 19_999)]
+    rates = [assembly.learning_rate_at(recipe, 100, step) for step in (0, 10_000, 19_999)]
     assert rates[0] == pytest.approx(0.06)
     assert rates[1] == pytest.approx(0.03)
     assert 0 < rates[2] < 1e-6
     v1 = named_recipe("mocov1")
-    assert assembly.rate_at(v1, 100, 11_999) == pytest.approx(0.03)
-    assert assembly.rate_at(v1, 100, 12_000) == pytest.approx(0.003)
-    assert assembly.rate_at(v1, 100, 16_000) == pytest.approx(0.0003)
+    assert assembly.learning_rate_at(v1, 100, 11_999) == pytest.approx(0.03)
+    assert assembly.learning_rate_at(v1, 100, 12_000) == pytest.approx(0.003)
+    assert assembly.learning_rate_at(v1, 100, 16_000) == pytest.approx(0.0003)
     simo = named_recipe("simo")
-    assert assembly.rate_at(simo, 100, 0) == pytest.approx(0.03 * 0.001)
-    assert assembly.rate_at(simo, 100, 500) == pytest.approx(0.03 * 0.5, rel=0.01)
+    assert assembly.learning_rate_at(simo, 100, 0) == pytest.approx(0.03 * 0.001)
+    assert assembly.learning_rate_at(simo, 100, 500) == pytest.approx(0.03 * 0.5, rel=0.01)
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])

@@ -1,6 +1,6 @@
 """Recipe -> objects, and the calls that use them."""
 
-from eqco.assembly.parts import build_components, build_encoder, check_processes, rate_at
+from eqco.assembly.parts import build_components, build_encoder, check_processes, learning_rate_at
 from eqco.assembly.runs import load, resume, train
 from eqco.assembly.weights import Weights, open_weights, pixels, random_like
 
@@ -13,7 +13,7 @@ __all__ = [
     "open_weights",
     "pixels",
     "random_like",
-    "rate_at",
+    "learning_rate_at",
     "resume",
     "train",
 ]

@@ -46,7 +46,7 @@ __all__ = [
     "build_components",
     "build_encoder",
     "check_processes",
-    "rate_at",
+    "learning_rate_at",
     "scaled_rate",
     "training_split",
     "validation_splits",
@@ -179,7 +179,7 @@ def build_components(
         objective=objective,
         loader=loader,
         optimiser=build_optimiser(recipe, method),
-        learning_rate=partial(rate_at, recipe, loader.steps_per_epoch),
+        learning_rate=partial(learning_rate_at, recipe, loader.steps_per_epoch),
         intervals=intervals,
         precision=precision,
         compiled=compiled,
@@ -336,7 +336,7 @@ def scaled_rate(recipe: Recipe) -> float:
     )
 
 
-def rate_at(recipe: Recipe, steps_per_epoch: int, step: int) -> float:
+def learning_rate_at(recipe: Recipe, steps_per_epoch: int, step: int) -> float:
     """The learning rate at a step."""
     settings = recipe.optimiser
     return scaled_rate(recipe) * learning_rate_factor(

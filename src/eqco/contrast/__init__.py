@@ -3,9 +3,11 @@
 from eqco.contrast.caching import cached_backward
 from eqco.contrast.diagnostics import Diagnostics, diagnose
 from eqco.contrast.in_batch import in_batch_negatives
+from eqco.contrast.loss import contrastive_loss
+from eqco.contrast.modules import EqCoLoss, NTXentLoss
 from eqco.contrast.negatives import Contrast, Negatives, combine_negatives
 from eqco.contrast.normaliser import RunningNormaliser
-from eqco.contrast.objective import EqCoLoss, NTXentLoss, Objective, contrastive_loss
+from eqco.contrast.objective import Objective
 from eqco.contrast.queue import KeyQueue
 from eqco.contrast.sampled import sampled_negatives
 from eqco.contrast.slow_copy import SlowCopy

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from eqco.contrast.negatives import has_values
-from eqco.contrast.streaming import without_autocast
+from eqco.contrast.vectors import without_autocast
 from eqco.runtime.errors import InputError
 
 __all__ = ["cached_backward"]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from eqco.contrast.negatives import Negatives, check_device, has_values
-from eqco.contrast.streaming import precision
+from eqco.contrast.vectors import precision
 from eqco.runtime.errors import InputError
 
 __all__ = [

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from eqco.contrast.advice import advice
 from eqco.contrast.checks import (
     check_embeddings,
     check_finite_values,
@@ -19,7 +20,7 @@ from eqco.contrast.checks import (
     check_setting,
 )
 from eqco.contrast.negatives import Contrast, Negatives
-from eqco.contrast.streaming import precision, scaled, without_autocast
+from eqco.contrast.vectors import precision, with_lengths, without_autocast
 from eqco.runtime.errors import InputError
 from eqco.theory import (
     eqco_margin,
@@ -132,71 +133,6 @@ def diagnose(
     return diagnose_contrasts([contrast], temperature=temperature, alpha=alpha)
 
 
-# From here on plain InfoNCE counts as saturated: as much of its gradient is gone.
-SATURATED = 0.3
-# What little α can add beyond this ratio is not worth a change.
-NOTABLE_RATIO = 1.1
-# The weights of few negatives are biased by about this much where it is worth a remedy.
-NOTABLE_BIAS = 0.1
-# Fewer negatives than this that share the gradient: τ is too low for so few, or keys collapse.
-FEW_EFFECTIVE = 2.0
-
-
-def advice(
-    *,
-    positive_probability: float,
-    weight_ratio: float,
-    effective_negatives: float,
-    weight_bias: float,
-    num_negatives: int,
-    margin: float,
-) -> tuple[str, ...]:
-    """What the fields of `Diagnostics` of these names say about the setting.
-
-    >>> advice(positive_probability=0.05, weight_ratio=1.02, effective_negatives=180.0,
-    ...     weight_bias=0.002, num_negatives=255, margin=1.1)
-    ('Change nothing: plain InfoNCE is not saturated (p₊ = 0.05), 255 negatives are enough.',)
-    """
-    found = []
-    p, k = positive_probability, num_negatives
-    if math.isnan(p):
-        return (
-            "Look at the embeddings first: they hold NaN or infinity, so nothing can be said of "
-            "the setting. A learning rate that is too high does this "
-            "(--optimiser.base-learning-rate).",
-        )
-    if p >= SATURATED and weight_ratio < NOTABLE_RATIO:
-        found.append(
-            f"Set alpha: the positive already has a probability of {p:.3f} among {k} negatives, so "
-            f"plain InfoNCE's gradient is {1 - p:.3f} of its full size. alpha=4096 to 65536 gives "
-            f"it back (--objective.alpha 65536)."
-        )
-    if weight_bias >= NOTABLE_BIAS and k <= 64:
-        found.append(
-            f"Score against more keys: with {k} negatives the weights are biased by about "
-            f"{weight_bias:.2f}, which alpha does not mend. Take a larger batch by caching "
-            f"(eqco.cached_backward; --training.accumulation cached), or a queue filled by a slow "
-            f"copy of the encoder (eqco.KeyQueue, eqco.SlowCopy; --method.queue-size), or "
-            f"remembered normalisers (eqco.RunningNormaliser; --objective.normaliser instance)."
-        )
-    if effective_negatives < FEW_EFFECTIVE and k > 4:
-        found.append(
-            f"Raise the temperature: of {k} negatives only "
-            f"{effective_negatives:.1f} share the gradient (--objective.temperature)."
-        )
-    if not found and margin > 0 and weight_ratio >= NOTABLE_RATIO:
-        found.append(
-            f"Keep alpha: it makes the gradient {weight_ratio:.2f} times that of plain InfoNCE, "
-            f"which would be saturated (p₊ = {p:.2f})."
-        )
-    if not found:
-        found.append(
-            f"Change nothing: plain InfoNCE is not saturated (p₊ = {p:.2f}), {k} negatives are "
-            f"enough."
-        )
-    return tuple(found)
-
-
 @torch.no_grad()
 def diagnose_contrasts(
     contrasts: Sequence[Contrast],
@@ -280,8 +216,8 @@ def read_contrast(
     with without_autocast(contrast.queries):
         dtype = precision(contrast.queries, contrast.positives, keys)
         rows = spaced_rows(len(contrast.queries), max_queries, keys.device)
-        queries, _ = scaled(contrast.queries[rows], dtype, unit=True)
-        positives, _ = scaled(contrast.positives[rows], dtype, unit=True)
+        queries, _ = with_lengths(contrast.queries[rows], dtype, unit=True)
+        positives, _ = with_lengths(contrast.positives[rows], dtype, unit=True)
         few = max(1, max_queries * max_keys // max(len(keys), max_keys))
         some = spaced_rows(len(rows), few, keys.device)
         parts = [
@@ -336,7 +272,7 @@ def key_similarities(
     key is a negative of each query once there are no counts.
     """
     negatives = contrast.negatives
-    keys, _ = scaled(negatives.keys, queries.dtype, unit=True)
+    keys, _ = with_lengths(negatives.keys, queries.dtype, unit=True)
     chunk = max(1, CHUNK_ELEMENTS // len(keys))
     for start in range(0, len(rows), chunk):
         here = slice(start, start + chunk)

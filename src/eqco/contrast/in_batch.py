@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from eqco.contrast.negatives import Negatives
-from eqco.contrast.streaming import without_autocast
+from eqco.contrast.vectors import without_autocast
 from eqco.runtime import processes
 from eqco.runtime.errors import InputError
 

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
-from eqco.contrast.streaming import without_autocast
+from eqco.contrast.vectors import without_autocast
 from eqco.runtime.errors import InputError
 
 __all__ = ["Contrast", "Negatives", "combine_negatives"]

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from eqco.contrast.checks import check_device, check_setting, wants_finite_check
+from eqco.contrast.loss import contrastive_loss
 from eqco.contrast.negatives import Contrast, Negatives
-from eqco.contrast.objective import contrastive_loss
-from eqco.contrast.streaming import precision, scaled, without_autocast
 from eqco.contrast.temperature import LearnableTemperature
+from eqco.contrast.vectors import precision, with_lengths, without_autocast
 from eqco.runtime import processes
 from eqco.runtime.errors import InputError
 from eqco.theory.infonce import softplus
@@ -122,7 +122,7 @@ class RunningNormaliser(nn.Module):
         )  # fmt: skip
         with without_autocast(queries):
             dtype = precision(queries, positives)
-            pair = [scaled(each, dtype, unit=True)[0] for each in (queries, positives)]
+            pair = [with_lengths(each, dtype, unit=True)[0] for each in (queries, positives)]
             own = (pair[0] * pair[1]).sum(dim=1) / tau
             with torch.no_grad():
                 count = self.count(queries, negatives)

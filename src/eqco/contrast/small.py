@@ -15,14 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eqco.contrast.streaming import (
-    fits_unshifted,
-    precision,
-    refuse_second_derivative,
-    scaled,
-    through_norm,
-    without_autocast,
-)
+from eqco.contrast.streaming import fits_unshifted, refuse_second_derivative
+from eqco.contrast.vectors import precision, through_norm, with_lengths, without_autocast
 from eqco.theory.infonce import softplus
 
 __all__ = ["SMALL_ELEMENTS", "small_loss"]
@@ -79,8 +73,8 @@ class SmallContrast(torch.autograd.Function):
         """The loss, and W."""
         dtype = precision(queries, queries if pool is None else pool)
         with without_autocast(queries):
-            q, q_norm = scaled(queries, dtype, unit)
-            k, k_norm = (q, q_norm) if pool is None else scaled(pool, dtype, unit)
+            q, q_norm = with_lengths(queries, dtype, unit)
+            k, k_norm = (q, q_norm) if pool is None else with_lengths(pool, dtype, unit)
             tau = torch.scalar_tensor(temperature, dtype=dtype, device=q.device)
             weights = (q / tau) @ k.t()
             positive = weights.gather(1, positive_at)

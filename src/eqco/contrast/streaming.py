@@ -14,13 +14,19 @@ since their p_i are made anew chunk by chunk, or one where all fit one chunk and
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from eqco.contrast.vectors import (
+    lengths,
+    precision,
+    through_norm,
+    through_norm_,
+    with_lengths,
+    without_autocast,
+)
 from eqco.theory.infonce import softplus
 
 __all__ = ["streamed_loss"]
@@ -37,8 +43,6 @@ GATHER_RATIO_MANY_CHUNKS = 32
 GATHERED_ELEMENTS = 2**17
 # Logits up to this size need no shift before exp: e^40 times any number of keys fits float32.
 LARGEST_UNSHIFTED = 40.0
-# Vectors no longer than this have no direction to speak of, and count as zero.
-SHORTEST = 1e-12
 
 
 def streamed_loss(
@@ -155,8 +159,8 @@ class StreamedContrast(torch.autograd.Function):
         want_weighted = want_query or want_temperature
         dtype, unit, choice = precision(queries, positives, keys), setting.unit, Choice(*chosen)
         with without_autocast(queries):
-            q, q_norm = scaled(queries, dtype, unit)
-            k0, k0_norm = scaled(positives, dtype, unit)
+            q, q_norm = with_lengths(queries, dtype, unit)
+            k0, k0_norm = with_lengths(positives, dtype, unit)
             logits_of = q / temperature
 
             shifted = not fits_unshifted(temperature, unit, choice)
@@ -246,7 +250,7 @@ def streamed_sums(
     buffers = Buffers.of(logits_of, keys, chunk)
     sums: Sums | None = None
     for start in range(0, len(keys), chunk):
-        k, k_norm = scaled(keys[start : start + chunk], logits_of.dtype, unit, buffers.keys)
+        k, k_norm = with_lengths(keys[start : start + chunk], logits_of.dtype, unit, buffers.keys)
         part, count = logits(logits_of, k, start, counts, choice, shifted, buffers.logits)
         sums = add_chunk(sums, part, k, count, shifted, want_weighted)
     assert sums is not None
@@ -394,11 +398,11 @@ def key_gradient(
                     part.sub_(gap[rows])
                 to_key = part.exp_()[:, :, None] * weighted[rows, None]
                 whole.index_add_(0, block.reshape(-1), to_key.flatten(0, 1))
-        return through_norm(whole, *scaled(keys, q.dtype, unit)).to(keys.dtype)
+        return through_norm(whole, *with_lengths(keys, q.dtype, unit)).to(keys.dtype)
     gradient, counts = torch.empty_like(keys), key_counts(choice.chosen, q, len(keys))
     buffers = Buffers.of(logits_of, keys, chunk)
     for start in range(0, len(keys), chunk):
-        k, k_norm = scaled(keys[start : start + chunk], q.dtype, unit, buffers.keys)
+        k, k_norm = with_lengths(keys[start : start + chunk], q.dtype, unit, buffers.keys)
         part, count = logits(logits_of, k, start, counts, choice, shifted, buffers.logits)
         if shifted:
             part.sub_(gap)
@@ -470,58 +474,3 @@ def logits(
         barred.scatter_(1, torch.where(inside, place, size), True)
         part.masked_fill_(barred[:, :-1], -torch.inf)
     return part, count
-
-
-def precision(*tensors: Tensor) -> torch.dtype:
-    """The type to compute in: float64 where an input is, float32 for all others."""
-    doubles = any(tensor.dtype == torch.float64 for tensor in tensors)
-    return torch.float64 if doubles else torch.float32
-
-
-def scaled(
-    vectors: Tensor, dtype: torch.dtype, unit: bool, memory: Tensor | None = None
-) -> tuple[Tensor, Tensor | None]:
-    """Vectors in the type to compute in, of length one where `unit`, and the lengths they had.
-
-    Args:
-        memory: where to write vectors of length one, (at least as many, D).
-    """
-    vectors = vectors.to(dtype)
-    if not unit:
-        return vectors, None
-    norm = lengths(vectors)
-    if memory is None:
-        return vectors / norm, norm
-    return torch.div(vectors, norm, out=memory[: len(vectors)]), norm
-
-
-def lengths(vectors: Tensor) -> Tensor:
-    """The length of each vector, (…, 1); infinite for one too short to have a direction.
-
-    Over an infinite length short vectors become zero, and so does what is carried back to them.
-    """
-    norm: Tensor = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
-    return F.threshold(norm, SHORTEST, torch.inf, inplace=not norm.requires_grad)
-
-
-def through_norm(gradient: Tensor, unit_vectors: Tensor, norm: Tensor | None) -> Tensor:
-    """Carry a gradient back through v / ‖v‖: (g − v̂ (v̂·g)) / ‖v‖."""
-    if norm is None:
-        return gradient
-    along = (unit_vectors * gradient).sum(dim=-1, keepdim=True)
-    return torch.addcmul(gradient, unit_vectors, along, value=-1).div_(norm)
-
-
-def through_norm_(gradient: Tensor, unit_vectors: Tensor, norm: Tensor | None) -> None:
-    """`through_norm` in place."""
-    if norm is not None:
-        along = (unit_vectors * gradient).sum(dim=-1, keepdim=True)
-        gradient.addcmul_(unit_vectors, along, value=-1).div_(norm)
-
-
-def without_autocast(tensor: Tensor) -> AbstractContextManager[object]:
-    """The loss is computed in float32 or better, also under autocast."""
-    device = tensor.device.type
-    if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
-        return torch.autocast(device, enabled=False)
-    return nullcontext()

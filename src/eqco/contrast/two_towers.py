@@ -28,27 +28,24 @@ from eqco.contrast.checks import (
 )
 from eqco.contrast.counting import check_ids, log_counts, name_empty
 from eqco.contrast.in_batch import own_places
-from eqco.contrast.negatives import Negatives
-from eqco.contrast.objective import (
-    EqCoLoss,
+from eqco.contrast.loss import (
     OnEmpty,
-    gathered,
+    all_keys,
     loss_by_choice,
     loss_per_query,
-    reduced,
+    reduce_loss,
     terms,
 )
+from eqco.contrast.modules import EqCoLoss
+from eqco.contrast.negatives import Negatives
 from eqco.contrast.streaming import (
     LARGEST_UNSHIFTED,
     WHOLE_ELEMENTS,
     Choice,
-    precision,
     refuse_second_derivative,
-    scaled,
-    through_norm,
-    without_autocast,
 )
 from eqco.contrast.temperature import LearnableTemperature
+from eqco.contrast.vectors import precision, through_norm, with_lengths, without_autocast
 from eqco.runtime import processes
 from eqco.runtime.errors import InputError
 from eqco.theory.infonce import softplus
@@ -123,7 +120,7 @@ class TwoTowerLoss(EqCoLoss):
             if checked and self.on_empty == "refuse":
                 name_empty(empty, ids)
             self.count_skipped(empty)
-        each = [reduced(loss, "mean", empty, self.gather) for loss in losses]
+        each = [reduce_loss(loss, "mean", empty, self.gather) for loss in losses]
         whole = (each[0] + each[1]) / 2
         if checked:
             check_finite_loss(whole, torch.cat(list(losses)), "cosine", temperature, None)
@@ -162,7 +159,7 @@ class TwoTowerLoss(EqCoLoss):
         everyone = processes.gather(ids) if ids is not None and self.gather else ids
         losses, empty = [], None
         for queries, keys in ((first, second), (second, first)):
-            negatives = Negatives(gathered(keys, self.gather), excluded=own)
+            negatives = Negatives(all_keys(keys, self.gather), excluded=own)
             given = terms(negatives.num_negatives, self.alpha, None, "cosine")
             if ids is None:
                 losses.append(loss_per_query(queries, keys, negatives, temperature, **given))
@@ -235,8 +232,8 @@ class Towers(torch.autograd.Function):
         """The sums over rows and columns, and the loss from them."""
         dtype = precision(first, second)
         with without_autocast(first):
-            x, x_norm = scaled(first, dtype, unit=True)
-            y, y_norm = scaled(second, dtype, unit=True)
+            x, x_norm = with_lengths(first, dtype, unit=True)
+            y, y_norm = with_lengths(second, dtype, unit=True)
             tau = temperature
             if isinstance(tau, Tensor):
                 tau = tau.detach().reshape(()).to(torch.promote_types(tau.dtype, dtype)).to(dtype)

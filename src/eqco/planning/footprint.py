@@ -3,7 +3,7 @@
 import bisect
 import re
 
-from eqco.contrast.objective import gathering_small_pays
+from eqco.contrast.loss import gathering_small_pays
 from eqco.contrast.streaming import GATHERED_ELEMENTS, chunk_size, gathering_pays
 from eqco.runtime.errors import InputError
 

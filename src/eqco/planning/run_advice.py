@@ -5,7 +5,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from eqco.contrast.diagnostics import SATURATION, advice
+from eqco.contrast.advice import advice
+from eqco.contrast.diagnostics import SATURATION
 from eqco.runtime.errors import InputError
 from eqco.runtime.run_directory import RunDirectory
 
