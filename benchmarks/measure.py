@@ -44,6 +44,22 @@ def read_options(
     return options
 
 
+def named_folders(given: Sequence[str]) -> dict[str, tuple[str, int]]:
+    """`NAME=FOLDER[:COUNT]` by name: the folder, and how many training images; 0: all.
+
+    >>> named_folders(["signs=photos/signs:1000", "all=cifar10"])
+    {'signs': ('photos/signs', 1000), 'all': ('cifar10', 0)}
+    """
+    found = {}
+    for each in given:
+        name, _, place = each.partition("=")
+        folder, _, count = place.partition(":")
+        if not folder or (count and not count.isdigit()):
+            raise SystemExit(f"{each}: give NAME=FOLDER, or NAME=FOLDER:COUNT for a part of it.")
+        found[name] = (folder, int(count or 0))
+    return found
+
+
 def best_seconds(
     call: Callable[[], object], *, budget: float = 1.0, least: int = 3, warm: bool = True
 ) -> float:

@@ -15,11 +15,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from measure import command_line, in_own_process, keep_record, read_options
+from measure import command_line, in_own_process, keep_record, named_folders, read_options
 
 from eqco.assembly import build_components, load, train
 from eqco.data import Source, open_source
-from eqco.data.sources import divide
+from eqco.data.sources import with_fewer_images
 from eqco.evaluation import extract_features, knn_accuracy
 from eqco.evaluation.knn import usual_neighbours
 from eqco.evaluation.probe import probe_accuracy
@@ -57,11 +57,8 @@ def recipe_of(question: dict) -> Recipe:
 
 def opened(question: dict) -> Source:
     source = open_source(question["folder"], memory_gib=4)
-    if not question["images"]:
-        return source
-    share = question["images"] / len(source["train"])
-    part = divide(source["train"], val_fraction=share, test_fraction=0.0, seed=0)["val"]
-    return replace(source, splits={**source.splits, "train": replace(part, name="train")})
+    count = question["images"]
+    return with_fewer_images(source, count) if count else source
 
 
 def child(question: dict) -> dict:
@@ -101,33 +98,32 @@ def main() -> None:
     parser.add_argument("--tested", choices=("val", "test"), default="val")
     parser.add_argument("--only", nargs="+", default=list(VARIATIONS), metavar="TITLE")
     options = read_options(parser, child)
-    for given in options.data or ["photos=groceries"]:
-        begun, (name, _, place) = time.time(), given.partition("=")
-        folder, _, images = place.partition(":")
+    begun, found = time.time(), {}
+    folders = named_folders(options.data or ["photos=groceries"])
+    for name, (folder, images) in folders.items():
         print(f"\n{name}, {options.minutes:g} minutes, {options.tested}", flush=True)
-        found = {}
         for title in options.only:
             for seed in options.seeds:
                 question = {
-                    **{"folder": folder, "images": int(images or 0), "title": title},
-                    **{"n": options.n, "seed": seed, "minutes": options.minutes},
-                    "tested": options.tested,
+                    **{"folder": folder, "images": images, "title": title, "seed": seed},
+                    **{"n": options.n, "minutes": options.minutes, "tested": options.tested},
                 }
                 answer = in_own_process(__file__, question, 36_000, {"OMP_NUM_THREADS": "1"})
                 if "error" in answer:
                     print(f"{title:<28} seed {seed}: {answer['error']}", flush=True)
                     continue
-                found |= {f"{title}/{seed}/{key}": value for key, value in answer.items()}
+                found |= {f"{name}/{title}/{seed}/{key}": value for key, value in answer.items()}
                 knn, probe = 100 * answer["knn"], 100 * answer["probe"]
                 print(
                     f"{title:<28} seed {seed:>4} kNN {knn:5.1f} probe {probe:5.1f} "
                     f"({answer['epochs']} epochs)",
                     flush=True,
                 )
-        if options.record:
-            recipe = {"data": name, "images": int(images or 0), "minutes": options.minutes}
-            recipe |= {"n": options.n, "seeds": options.seeds, "tested": options.tested}
-            keep_record("bench-rules", recipe, found, begun)
+    if options.record:
+        recipe = {"data": {name: images for name, (_, images) in folders.items()}}
+        recipe |= {"minutes": options.minutes, "n": options.n, "seeds": options.seeds}
+        recipe |= {"tested": options.tested, "titles": options.only}
+        keep_record("bench-rules", recipe, found, begun)
 
 
 if __name__ == "__main__":

@@ -37,6 +37,7 @@ PICTURES = {  # below docs/images: experiment and profile
     "study-length.png": ("study-length", "desk"),
 }
 BLOCK = re.compile(r"(<!-- block ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+FEW_IMAGES = "few-images"
 SPREAD = "Mean ± half the spread over seeds. "
 BESIDE = "Ours ± half the spread over seeds (paper's, difference). "
 
@@ -48,37 +49,40 @@ def fill(text: str) -> str:
 
 def profile_of(name: str) -> str:
     """The profile whose records the documents show."""
-    return "paper" if name == "tab5" else "desk"
+    if name == "tab5":
+        return "paper"
+    return "desk" if "desk" in find_experiment(name).profiles else FEW_IMAGES
 
 
-def records_of(name: str) -> list[Record]:
+def records_of(name: str, profile: str | None = None) -> list[Record]:
     """The records of an experiment that the documents show; refused unless all were committed."""
-    records = profile_records(find_experiment(name), profile_of(name), RESULTS)
+    records = profile_records(find_experiment(name), profile or profile_of(name), RESULTS)
     require_committed(records, RESULTS)
     return records
 
 
-def experiment_block(name: str) -> str:
+def experiment_block(name: str, profile: str | None = None) -> str:
     """The table of an experiment, where it ran, and what follows from it."""
-    experiment, records = find_experiment(name), records_of(name)
+    experiment, records = find_experiment(name), records_of(name, profile)
     further = experiment.further(records)
-    blocks = [table_block(name), *titled_tables(experiment.conclude(records))]
+    blocks = [table_block(name, profile), *titled_tables(experiment.conclude(records))]
     if further:
         blocks += [f"<details><summary>{'; '.join(further)}</summary>", *titled_tables(further)]
         blocks.append("</details>")
     return "\n\n".join(blocks)
 
 
-def table_block(name: str) -> str:
+def table_block(name: str, profile: str | None = None) -> str:
     """The table of an experiment alone, and where it ran; of one not run, what is published."""
-    experiment, records = find_experiment(name), records_of(name)
+    profile = profile or profile_of(name)
+    experiment, records = find_experiment(name), records_of(name, profile)
     cells = experiment.compare(records)
     table = markdown(*comparison_table(cells)) if cells else ""
     if not records:
-        command = f"Not run yet: `eqco reproduce {name} --profile {profile_of(name)}`."
+        command = f"Not run yet: `eqco reproduce {name} --profile {profile}`."
         return "\n\n".join(filter(None, (command, table)))
     several = len(seeds_of(records)) > 1
-    heading = (BESIDE if profile_of(name) == "paper" else SPREAD) if several else ""
+    heading = (BESIDE if profile == "paper" else SPREAD) if several else ""
     return f"{heading}{provenance(records)}\n\n{table}"
 
 
@@ -172,6 +176,11 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "remaining": remaining_block,
     "bench-train-ratios": training_ratios_block,
     **{name: functools.partial(experiment_block, name) for name in EXPERIMENTS},
+    **{
+        f"{name}-{FEW_IMAGES}": functools.partial(experiment_block, name, FEW_IMAGES)
+        for name, experiment in EXPERIMENTS.items()
+        if FEW_IMAGES in experiment.profiles
+    },
     **{f"{name}-table": functools.partial(table_block, name) for name in EXPERIMENTS},
     **{name: functools.partial(benchmark_block, name) for name in BENCHMARKS},
 }

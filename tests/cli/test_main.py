@@ -113,23 +113,6 @@ def test_long_work_leaves_a_line_a_minute_in_a_log_file(monkeypatch):
     ]
 
 
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [({}, "passive"), ({"OMP_WAIT_POLICY": "active"}, "active"), ({"GOMP_SPINCOUNT": "9"}, None)],
-)
-def test_waiting_threads_leave_their_cores_unless_the_user_says_how_to_wait(
-    given, expected, monkeypatch
-):
-    for name in cli.WAITING:
-        monkeypatch.delenv(name, raising=False)
-    for name, value in given.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(cli, "dispatch", lambda name, rest: 0)
-    assert main(["plan"]) == 0
-    assert os.environ.get("OMP_WAIT_POLICY") == expected
-    monkeypatch.setenv("OMP_WAIT_POLICY", "")  # so that it is gone after the test
-
-
 def test_how_threads_wait_is_said_before_torch_is_loaded():
     code = (
         "import sys; from eqco.cli import main as m; m.dispatch = lambda *_: print("

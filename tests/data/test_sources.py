@@ -10,7 +10,9 @@ import torch
 from torch.utils.data import Dataset
 
 from eqco.data import open_source, source_from_dataset
+from eqco.data.images import MemoryImages
 from eqco.data.named import memory_split
+from eqco.data.sources import Source, Split, with_fewer_images
 from eqco.runtime.errors import InputError
 
 
@@ -246,3 +248,18 @@ def test_every_class_keeps_an_image_for_training(tmp_path, save_image):
     source = open_source(tmp_path / "set", val_fraction=0.6, test_fraction=0.3)
     assert set(source["train"].labels.tolist()) == {0, 1}
     assert sum(counts(source).values()) == 11
+
+
+def test_fewer_images_keep_the_share_of_each_class():
+    labels = torch.tensor([0] * 60 + [1] * 30)
+    whole = Split("train", MemoryImages(torch.zeros(90, 3, 4, 4)), labels, ("a", "b"))
+    few = with_fewer_images(Source("set", {"train": whole}), 30)["train"]
+    assert few.labels.bincount().tolist() == [20, 10]
+    assert few.name == "train"
+
+
+@pytest.mark.parametrize("count", [0, 90, 91])
+def test_as_many_images_as_there_are_is_no_part(count):
+    whole = Split("train", MemoryImages(torch.zeros(90, 3, 4, 4)), torch.zeros(90).long(), ("a",))
+    with pytest.raises(InputError, match=r"choose 1 to 89"):
+        with_fewer_images(Source("set", {"train": whole}), count)

@@ -106,6 +106,8 @@ def test_no_two_runs_of_a_profile_are_the_same():
 def test_experiments_share_their_baselines():
     """SiMo with all negatives, and MoCo v2 with its whole memory, are trained once in all."""
     for profile, scale in SCALES.items():
+        if profile == "few-images":  # has a part of the figures and tables
+            continue
         plain = simo(scale, count=None, alpha=None)
         for name in ("fig4", "tab2", "tab3"):
             assert plain in EXPERIMENTS[name].profiles[profile], (name, profile)
@@ -236,3 +238,29 @@ def test_few_negatives_are_compared_with_all_of_the_same_loss_and_length():
         ("eqco", 4),
     ]
     assert [cell.mean for cell in gap] == pytest.approx([20.0] * 4)
+
+
+def test_a_small_set_is_trained_on_and_judged_by_the_labels_of_the_whole(
+    tmp_path, trainings, monkeypatch
+):
+    monkeypatch.setitem(training_runs.IMAGES, "groceries-60", 60)
+    monkeypatch.setitem(training_runs.PARTS, "groceries-60", "groceries")
+    seen, train = [], training_runs.train
+    monkeypatch.setattr(
+        training_runs, "train", lambda data, *more, **options: (
+            seen.append(data), train(data, *more, **options))[1],
+    )  # fmt: skip
+    task = replace(simo(SMOKE, count=4, alpha=None), data="groceries-60")
+    run = training_runs.train_once(task, 0, RunContext(work=tmp_path))
+    assert len(seen[0]["train"]) == pytest.approx(60, abs=10)  # whole images of each class
+    assert set(seen[0]["train"].labels.tolist()) == set(run.source["train"].labels.tolist())
+    assert len(run.source["train"]) == training_runs.IMAGES["groceries"]
+
+
+def test_a_quantity_that_older_records_lack_leaves_their_cells_out():
+    cells = fig4_cells(SMOKE, [4], 4096)
+    task = cells[0].task
+    older, newer = record(task, 0, 0.5), record(task, 1, 0.5)
+    newer.metrics["positive_probability"] = 0.4
+    (cell,) = quantity_table(cells, [older, newer], "positive_probability", "num_negatives")
+    assert cell.values == (0.4,)

@@ -9,11 +9,11 @@ __all__ = [
     "build_components",
     "build_encoder",
     "check_processes",
+    "learning_rate_at",
     "load",
     "open_weights",
     "pixels",
     "random_like",
-    "learning_rate_at",
     "resume",
     "train",
 ]

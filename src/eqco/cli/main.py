@@ -39,8 +39,6 @@ COMMANDS: dict[str, str] = {
 # What `pip install ".[train]"` brings; a missing one is answered with that line.
 TRAIN_PACKAGES = {"tyro", "rich", "matplotlib", "numpy", "PIL", "torchvision", "tensorboard"}
 TRAIN_PACKAGES |= {"sklearn"}
-# what says how OpenMP's threads wait: of all its libraries, of GNU's, of LLVM's and Intel's
-WAITING = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"}
 
 
 def overview() -> str:
@@ -78,7 +76,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments[0] == "--version":
         print(f"eqco {eqco.__version__}")
         return 0
-    leave_cores_to_others()
     name, rest = arguments[0], arguments[1:]
     if name not in COMMANDS:
         near = difflib.get_close_matches(name, COMMANDS, n=1)
@@ -108,16 +105,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("eqco: stopped", file=sys.stderr)
         return 130
-
-
-def leave_cores_to_others() -> None:
-    """Let OpenMP's threads sleep while they wait for each other, unless the user says how to wait.
-
-    By default they spin, which takes the time of a core that another process wants too. It is read
-    when torch is loaded, so that it has to be said before.
-    """
-    if not WAITING & os.environ.keys():
-        os.environ["OMP_WAIT_POLICY"] = "passive"
 
 
 def dispatch(name: str, arguments: Sequence[str]) -> int:

@@ -1,7 +1,7 @@
 """A data set as the trainer sees it: named splits of images, with labels or without."""
 
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ __all__ = [
     "divide",
     "evaluation_split",
     "source_from_dataset",
+    "with_fewer_images",
     "write_unreadable",
 ]
 
@@ -141,6 +142,19 @@ def divide(
         numbers["test"] += members[val : val + test].tolist()
         numbers["train"] += members[val + test :].tolist()
     return {name: split.subset(sorted(own), name) for name, own in numbers.items() if own}
+
+
+def with_fewer_images(source: Source, count: int, *, seed: int = 0) -> Source:
+    """The source with so many of its training images, the same share of each class."""
+    whole = source["train"]
+    if not 0 < count < len(whole):
+        raise InputError(
+            f"{count:,} of the {len(whole):,} training images of {source.name} were asked for; "
+            f"choose 1 to {len(whole) - 1:,}."
+        )
+    parts = divide(whole, val_fraction=count / len(whole), test_fraction=0.0, seed=seed)
+    part = replace(parts["val"], name="train")
+    return replace(source, splits={**source.splits, "train": part})
 
 
 def source_from_dataset(

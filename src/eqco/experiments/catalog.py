@@ -10,12 +10,14 @@ from eqco.experiments.fig2 import FIG2
 from eqco.experiments.fig3 import FIG3
 from eqco.experiments.fig4 import FIG4
 from eqco.experiments.studies import (
+    STUDY_FEW_NEGATIVES,
     STUDY_LENGTH,
     STUDY_MOMENTUM,
     STUDY_PRECISION,
     STUDY_SMALL_BATCH,
 )
 from eqco.experiments.study_bound import STUDY_BOUND
+from eqco.experiments.study_saturation import STUDY_SATURATION
 from eqco.experiments.tab2 import TAB2
 from eqco.experiments.tab5 import TAB5
 from eqco.experiments.tab8 import TAB8
@@ -30,6 +32,8 @@ EXPERIMENTS: dict[str, Experiment[Any]] = {
     for experiment in (
         TAB5,
         FIG4,
+        STUDY_FEW_NEGATIVES,
+        STUDY_SATURATION,
         STUDY_SMALL_BATCH,
         STUDY_LENGTH,
         STUDY_MOMENTUM,

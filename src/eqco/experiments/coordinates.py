@@ -16,7 +16,7 @@ __all__ = [
 ]
 
 Item = TypeVar("Item")
-Loss = Literal["infonce", "eqco", "decoupled", "ml-cpc"]
+Loss = Literal["infonce", "eqco", "decoupled", "ml-cpc", "remembered", "sogclr"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,9 +8,9 @@ from eqco.experiments.coordinates import Coordinates
 from eqco.experiments.grid import GAINED, Cell, grid_experiment, loss_of
 from eqco.experiments.published import PUBLISHED
 from eqco.experiments.tasks import simo
-from eqco.recipes.profiles import DESK, EMBEDDED, PAPER, SMOKE, Scale
+from eqco.recipes.profiles import DESK, EMBEDDED, FEW_IMAGES, PAPER, SMOKE, Scale
 
-__all__ = ["FIG4"]
+__all__ = ["CELLS", "FIG4"]
 
 
 def cells(scale: Scale, counts: list[int], larger: float) -> list[Cell]:
@@ -33,17 +33,19 @@ def cells(scale: Scale, counts: list[int], larger: float) -> list[Cell]:
     return found
 
 
+CELLS = {
+    "smoke": cells(SMOKE, [4], 4096),
+    "desk": cells(DESK, [4, 16, 64], 4096),
+    "few-images": cells(FEW_IMAGES, [4, 16], 65536),
+    "embedded": cells(EMBEDDED, [4, 16], 4096),
+    "paper": cells(PAPER, [4, 16, 64], 65536),
+}
 FIG4 = grid_experiment(
     kind="figure",
     number=4,
     title="Accuracy of SiMo against K, with and without EqCo",
     axis="num_negatives",
-    cells={
-        "smoke": cells(SMOKE, [4], 4096),
-        "desk": cells(DESK, [4, 16, 64], 4096),
-        "embedded": cells(EMBEDDED, [4, 16], 4096),
-        "paper": cells(PAPER, [4, 16, 64], 65536),
-    },
-    quantities=("knn", "information", "gradient_norm"),
+    cells=CELLS,
+    quantities=("knn", "positive_probability", "information", "gradient_norm"),
     baselines=GAINED,
 )

@@ -27,14 +27,19 @@ __all__ = [
 
 POINTS = 100  # of each curve in a record
 CURVES = ("loss", "information", "gradient_norm_mean")
+IN_ITS_UNIT = ("information", "gradient_norm", "positive_probability")  # all others in percent
 REFERENCES = {"pixels": "raw pixels", "random": "random weights"}
-SEEDS = {"smoke": (0,), "desk": (0, 1), "embedded": (0, 1, 2), "paper": (0,)}
+SEEDS = {
+    **{"smoke": (0,), "desk": (0, 1), "few-images": (0, 1, 2)},
+    **{"embedded": (0, 1, 2), "paper": (0,)},
+}
 TITLES = {
     "probe": "Linear probe, %",
     "linear": "Top-1 by the linear protocol, %",
     "knn": "Nearest neighbours (kNN), %",
     "information": "f̂ at the end, nats",
     "gradient_norm": "Mean ‖dL/dq‖ at the end",
+    "positive_probability": "p₊ of plain InfoNCE at the end",
 }
 
 
@@ -87,11 +92,17 @@ def pretrain_and_evaluate(task: TrainingTask, seed: int, context: RunContext) ->
         for name in CURVES
     }
     last: Mapping[str, Any] = next((e for e in reversed(lines) if "information" in e), {})
+    saturation = [
+        (line["step"], line["positive_probability"])
+        for line in lines
+        if "positive_probability" in line
+    ]
     return RunResult(
         metrics={
             **accuracies(run, task, context),
             "information": last_tenth(curves["information"]),
             "gradient_norm": last_tenth(curves["gradient_norm_mean"]),
+            "positive_probability": last_tenth(saturation),
         },
         curves={
             **{name: round_values(points) for name, points in curves.items()},
@@ -228,8 +239,9 @@ def values_of(
     task: TrainingTask | None, records: Sequence[Record], metric: str
 ) -> dict[int, float]:
     """A metric of a training by seed, accuracies in percent."""
-    unit = 1 if metric in ("information", "gradient_norm") else 100
-    return {seed: unit * run.metrics[metric] for seed, run in runs_of(task, records).items()}
+    unit = 1 if metric in IN_ITS_UNIT else 100
+    runs = runs_of(task, records)
+    return {s: unit * run.metrics[metric] for s, run in runs.items() if metric in run.metrics}
 
 
 def less(

@@ -8,9 +8,15 @@ from typing import Literal
 from eqco.experiments.coordinates import Coordinates, Loss
 from eqco.experiments.grid import SEEDS, Cell, grid_experiment, loss_of
 from eqco.experiments.tasks import TrainingTask, moco, simclr, simo
-from eqco.recipes.profiles import DESK, EMBEDDED, PAPER, SMOKE, Scale
+from eqco.recipes.profiles import DESK, EMBEDDED, FEW_IMAGES, PAPER, SMOKE, Scale
 
-__all__ = ["STUDY_LENGTH", "STUDY_MOMENTUM", "STUDY_PRECISION", "STUDY_SMALL_BATCH"]
+__all__ = [
+    "STUDY_FEW_NEGATIVES",
+    "STUDY_LENGTH",
+    "STUDY_MOMENTUM",
+    "STUDY_PRECISION",
+    "STUDY_SMALL_BATCH",
+]
 
 FEW = 4
 SOURCES: tuple[Literal["batch", "batch and queue"], ...] = ("batch", "batch and queue")
@@ -131,6 +137,51 @@ STUDY_SMALL_BATCH = grid_experiment(
     baselines={
         "Gained over InfoNCE on the batch alone, points of accuracy, seed by seed": plain_batch
     },
+)
+
+
+# loss -> whether it imitates α, or infinitely many; and whether images remember normalisers
+REMEDIES: dict[Loss, tuple[float | None, bool]] = {
+    "infonce": (None, False),
+    "eqco": (65536.0, False),
+    "decoupled": (math.inf, False),
+    "remembered": (65536.0, True),
+    "sogclr": (math.inf, True),
+}
+FORGETTING = 0.1  # of its history that an image keeps at each visit, as SogCLR's authors have it
+
+
+def remedy_cells(scale: Scale, counts: list[int | None]) -> list[Cell]:
+    """Rows: the loss; columns: K, all negatives of the batch last."""
+    return [
+        Cell(
+            at=Coordinates(loss=loss, alpha=alpha, num_negatives=count or scale.num_queries - 1),
+            task=remember(simo(scale, count=count, alpha=alpha), remembered),
+        )
+        for loss, (alpha, remembered) in REMEDIES.items()
+        for count in counts
+    ]
+
+
+def remember(task: TrainingTask, remembered: bool) -> TrainingTask:
+    """The same training with normalisers that images remember."""
+    if not remembered:
+        return task
+    objective = replace(task.recipe.objective, normaliser="instance", normaliser_decay=FORGETTING)
+    return replace(task, recipe=replace(task.recipe, objective=objective))
+
+
+STUDY_FEW_NEGATIVES = grid_experiment(
+    name="study-few-negatives",
+    title="What few negatives cost under five losses, at N = 256",
+    axis="num_negatives",
+    cells={
+        "smoke": remedy_cells(SMOKE, [FEW, None]),
+        "few-images": remedy_cells(FEW_IMAGES, [FEW, None]),
+        "paper": remedy_cells(PAPER, [FEW, None]),
+    },
+    quantities=("knn", "positive_probability", "information"),
+    baselines={f"K={FEW} less all negatives, points of accuracy, seed by seed": with_all},
 )
 
 

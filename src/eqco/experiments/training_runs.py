@@ -9,6 +9,7 @@ from pathlib import Path
 
 from eqco.assembly import resume, train
 from eqco.data import Source, open_source
+from eqco.data.sources import with_fewer_images
 from eqco.experiments.experiment import MissingDataError, RunContext, processor_seconds
 from eqco.experiments.tasks import TrainingTask
 from eqco.recipes import Recipe, recipe_to_dict
@@ -19,13 +20,15 @@ from eqco.training.loop import StepReport
 __all__ = ["IMAGES", "TrainedRun", "open_data", "train_once", "training_steps"]
 
 # Training and test images of the sets that experiments use: known before they are opened.
-IMAGES = {"groceries": 675, "cifar10": 50_000, "imagenet": 1_281_167}
+IMAGES = {"groceries": 675, "cifar10": 50_000, "imagenet": 1_281_167, "cifar10-5000": 5000}
 TEST_IMAGES = {"groceries": 661, "cifar10": 10_000, "imagenet": 50_000}
+# Sets whose training images are a part of another's; accuracies are by the labels of the whole.
+PARTS = {"cifar10-5000": "cifar10"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainedRun:
-    """A finished training: its folder, its recipe with the seed, and its data."""
+    """A finished training: its folder, its recipe with the seed, and the data to evaluate on."""
 
     directory: RunDirectory
     training: Recipe
@@ -50,7 +53,7 @@ def train_once(task: TrainingTask, seed: int, context: RunContext) -> TrainedRun
     The folder below `context.work` is named after data, training and seed alone, so that tasks
     which evaluate one training in different ways share it.
     """
-    source = open_data(task.data, context)
+    source = open_data(PARTS.get(task.data, task.data), context)
     training = replace(task.recipe, training=replace(task.recipe.training, seed=seed))
     run = RunDirectory(context.work / task.run_name(seed))
     earlier = cost_so_far(run)
@@ -63,6 +66,8 @@ def train_once(task: TrainingTask, seed: int, context: RunContext) -> TrainedRun
 
 def open_data(data: str, context: RunContext) -> Source:
     """A data set from the folder the context names, or by its own name; opened once per process."""
+    if data in PARTS:
+        return with_fewer_images(open_data(PARTS[data], context), IMAGES[data])
     if data in context.folders:
         source = open_once(str(context.folders[data]))
         check_size(data, source, context.folders[data])
@@ -101,6 +106,11 @@ def train_or_resume(training: Recipe, data: str, run: RunDirectory, context: Run
     show = progress_callback(context)
     with add_cost(run):
         if context.launch is not None:
+            if data in PARTS:
+                raise InputError(
+                    f"{data} is a part of {PARTS[data]}, which is trained on by one process only. "
+                    f"Leave out --processes."
+                )
             folder = str(context.folders.get(data, data))
             context.launch(recipe_to_dict(training), folder, run.path)
             context.advance(read_json(run.result)["steps"])

@@ -15,6 +15,7 @@ __all__ = [
     "DEMO",
     "DESK",
     "EMBEDDED",
+    "FEW_IMAGES",
     "FOLDER",
     "PAPER",
     "PROFILES",
@@ -38,6 +39,7 @@ class Small:
     image_size: int
     learning_rate: float | None = None  # None: twice the published, for want of steps
     ema_decay: float = 0.99  # β = 0.999 averages over 1000 steps: too many of a short training
+    ema_schedule: Literal["constant", "cosine", "rising"] = "constant"
     temperature: float = 0.1  # in place of the 0.2 of SiMo and MoCo v2
 
 
@@ -99,6 +101,16 @@ DESK = Scale(
     # Rate and τ were chosen by kNN on K = 255 without EqCo, seed 100, 4 epochs.
     small=Small(image_size=16, learning_rate=0.12),
 )
+FEW_IMAGES = Scale(
+    about="light encoder, 16 pixels, 40 epochs of 5,000 images: a small set, seen many times",
+    data="cifar10-5000",
+    neighbours=200,
+    epochs=40,
+    num_queries=256,
+    memory=1024,
+    intervals={"save_every": 10, "diagnose_every": 10},
+    small=Small(image_size=16, learning_rate=0.24, ema_schedule="rising"),
+)
 EMBEDDED = Scale(
     about="light encoder, 32 pixels, 100 epochs of the embedded photos, where CIFAR-10 is not at "
     "hand",
@@ -142,10 +154,13 @@ SMOKE = Scale(
 )
 PROFILES = {
     **{"paper": PAPER, "desk": DESK, "folder": FOLDER},
-    **{"embedded": EMBEDDED, "demo": DEMO, "smoke": SMOKE},
+    **{"few-images": FEW_IMAGES, "embedded": EMBEDDED, "demo": DEMO, "smoke": SMOKE},
 }
 # those of the figures and tables
-SCALES = {"smoke": SMOKE, "desk": DESK, "embedded": EMBEDDED, "paper": PAPER}
+SCALES = {
+    **{"smoke": SMOKE, "desk": DESK, "few-images": FEW_IMAGES},
+    **{"embedded": EMBEDDED, "paper": PAPER},
+}
 
 
 def find_profile(name: str) -> Scale:
@@ -183,7 +198,7 @@ def at_scale(
     return replace(
         recipe,
         **changed,
-        method=scale_method(method, small.ema_decay, scale.memory),
+        method=scale_method(method, small, scale.memory),
         data=replace(recipe.data, image_size=small.image_size),
         encoder=replace(
             recipe.encoder, backbone="light", bn_groups=min(2, recipe.encoder.bn_groups)
@@ -204,9 +219,13 @@ def method_at(recipe: Recipe, num_queries: int) -> MethodSettings:
     return replace(recipe.method, **changes)
 
 
-def scale_method(method: MethodSettings, ema_decay: float, memory: int) -> MethodSettings:
+def scale_method(method: MethodSettings, small: Small, memory: int) -> MethodSettings:
     """A key encoder that keeps up and a queue that fits, where the method has them."""
-    changes = {"ema_decay": ema_decay, "queue_size": min(method.queue_size, memory)}
+    changes = {
+        "ema_decay": small.ema_decay,
+        "ema_schedule": small.ema_schedule,
+        "queue_size": min(method.queue_size, memory),
+    }
     return replace(method, **{name: changes[name] for name in changes.keys() & asdict(method)})
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 
 from eqco.experiments.coordinates import distinct
 from eqco.report.charts import Chart, Series, bar_chart
@@ -323,6 +323,32 @@ def train_charts(record: Record) -> list[Chart]:
     return charts
 
 
+def seeds_column(name: str) -> Callable[[Sequence[Metrics]], str]:
+    """An accuracy in percent over the runs of one row."""
+
+    def text(runs: Sequence[Metrics]) -> str:
+        values = [100 * of(name) for of in runs]
+        spread = f" ({min(values):.1f}–{max(values):.1f})" if len(values) > 1 else ""
+        return f"{fmean(values):.1f}{spread}"
+
+    return text
+
+
+def accuracy_tables(record: Record) -> list[Table]:
+    """A table for each data set, with a row for each contender: metrics are SET/ROW/RUN/NAME."""
+    found = []
+    for data, images in record.recipe["data"].items():
+        keys = [key.split("/") for key in record.metrics if key.startswith(f"{data}/")]
+        lines = []
+        for row in distinct(key[1] for key in keys):
+            runs = distinct(key[2] for key in keys if key[1] == row)
+            each = [metrics_of(record, f"{data}/{row}/{run}/") for run in runs]
+            lines.append([row, *(seeds_column(name)(each) for name in ("knn", "probe"))])
+        part = f", {images:,} training images" if images else ""
+        found.append(Table(title=f"{data}{part}", header=["", "kNN", "probe"], lines=lines))
+    return found
+
+
 def rounds_note(record: Record) -> str:
     """What the rounds of a record allow to say."""
     rounds = record.recipe["rounds"]
@@ -460,6 +486,21 @@ BENCHMARKS: dict[str, Benchmark] = {
             )
         ],
         template="Features: {features}; best of {rounds} round(s); {seconds}, {threads} thread.",
+    ),
+    "bench-quality": Benchmark(
+        title="Quality at equal time",
+        shows="What each reaches in the same minutes, from the folder to the last step, on test "
+        "images: kNN and probe in %, the mean over seeds (least–most).",
+        tables=accuracy_tables,
+        template="{peers}; {minutes:g} minutes each on {threads} core(s); seeds of ours {seeds}, "
+        "of others {peer_seeds}.",
+    ),
+    "bench-rules": Benchmark(
+        title="The rules of eqco train",
+        shows="Each variation changes one rule of the default and trains for as many minutes of "
+        "one core: kNN and probe in %, the mean over seeds (least–most).",
+        tables=accuracy_tables,
+        template="{minutes:g} minutes each, N = {n}, seeds {seeds}, on {tested} images.",
     ),
     "bench-beside-work": Benchmark(
         title="Beside other work",

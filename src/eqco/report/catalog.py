@@ -137,6 +137,19 @@ EXHIBITS: dict[str, Exhibit] = dict(
             findings.smallest_batch,
         ),
         exhibit(
+            "study-few-negatives",
+            "Is there a loss that keeps with four negatives what it has with all of the batch? "
+            "InfoNCE, EqCo, its limit, and both with a normaliser that each image remembers.",
+        ),
+        exhibit(
+            "study-saturation",
+            "The gradient of plain InfoNCE dies down by the factor 1 − p₊, where p₊ is the mean "
+            "probability of the positive; α can give back no more than that. Each mark is a pair "
+            "of trainings that differ in α alone.",
+            charts.saturation_charts,
+            findings.saturation_gain,
+        ),
+        exhibit(
             "study-length",
             "Few negatives are noisier, which longer training may average out: does their cost "
             "go away, and sooner with EqCo?",

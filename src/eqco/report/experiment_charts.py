@@ -2,14 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import attrgetter
 from statistics import fmean
 from typing import Any
 
-from eqco.experiments.coordinates import Coordinates, distinct
-from eqco.experiments.experiment import Experiment
+from eqco.experiments.coordinates import Coordinates, distinct, group_by
+from eqco.experiments.experiment import Comparison, Experiment
 from eqco.experiments.fig1 import CELLS as FIG1_CELLS
 from eqco.experiments.grid import TITLES, by_run
 from eqco.experiments.study_bound import CRITICS, by_truth
+from eqco.experiments.study_saturation import GAIN, SATURATION
 from eqco.report.charts import (
     Chart,
     Quantity,
@@ -35,6 +37,7 @@ __all__ = [
     "gradient_charts",
     "information_charts",
     "length_charts",
+    "saturation_charts",
 ]
 
 
@@ -52,6 +55,26 @@ def accuracy_charts(experiment: Experiment[Any], records: Sequence[Record]) -> l
 def accuracy_bars(experiment: Experiment[Any], records: Sequence[Record]) -> list[Chart]:
     """Accuracy as bars, where the rows are different things."""
     return bars_of_cells(experiment.compare(records), quantity_of(records))
+
+
+def saturation_charts(experiment: Experiment[Any], records: Sequence[Record]) -> list[Chart]:
+    """What α gained against p₊ of the plain twin, marks of one colour for each α."""
+    marks: dict[float, list[tuple[float, Comparison]]] = {}
+    rows = group_by(experiment.compare(records), attrgetter("row"))
+    for row, (saturation, gain) in rows.items():
+        marks.setdefault(row.alpha, []).append((saturation.mean, gain))
+    series = [
+        Series(
+            name=words(Coordinates(alpha=alpha)),
+            points=[(place, cell.mean) for place, cell in found],
+            low=[min(cell.values) for _, cell in found],
+            high=[max(cell.values) for _, cell in found],
+            colour=SHADES[3 + 4 * number],
+            style="marks",
+        )
+        for number, (alpha, found) in enumerate(sorted(marks.items()))
+    ]
+    return [Chart(x_label=SATURATION, y_label=GAIN, series=series, covers=(0.0,))]
 
 
 def information_charts(experiment: Experiment[Any], records: Sequence[Record]) -> list[Chart]:

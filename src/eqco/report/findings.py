@@ -203,6 +203,20 @@ def smallest_batch(experiment: Experiment[Any], records: Sequence[Record]) -> st
     )
 
 
+def saturation_gain(experiment: Experiment[Any], records: Sequence[Record]) -> str:
+    """What α gained where plain InfoNCE was most and least saturated."""
+    rows = list(group_by(experiment.compare(records), attrgetter("row")).items())
+    if len(rows) < 2:
+        return ""
+    (most, (high, gain)), (least, (low, little)) = rows[0], rows[-1]
+    return (
+        f"Where plain InfoNCE was most saturated (p₊ = {high.mean:.2f}, {words(most)}) α gained "
+        f"{signed_number(gain.mean)} points ({', '.join(map(signed_number, gain.values))} in the "
+        f"seeds), where it was least (p₊ = {low.mean:.2f}, {words(least)}) "
+        f"{signed_number(little.mean)} ({', '.join(map(signed_number, little.values))})."
+    )
+
+
 def example_accuracy(experiment: Experiment[Any], records: Sequence[Record]) -> str:
     """What training reached, beside what it had to beat."""
     pixels, random, trained = (cell.mean for cell in experiment.compare(records))

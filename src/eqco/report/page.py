@@ -275,7 +275,8 @@ def summary(shown: Sequence[Shown]) -> list[tuple[str, Shown | None]]:
 
 def command_at_desk(experiment: Experiment[Any]) -> str:
     """The command that makes the records an experiment has not: at the desk where it can be."""
-    profile = "desk" if "desk" in experiment.profiles else list(experiment.profiles)[-1]
+    known = [each for each in ("desk", "few-images") if each in experiment.profiles]
+    profile = known[0] if known else list(experiment.profiles)[-1]
     return command_for(experiment, profile)
 
 

@@ -22,6 +22,8 @@ LOSSES = {
     "eqco": "EqCo",
     "decoupled": "decoupled",
     "ml-cpc": "multi-label CPC",
+    "remembered": "remembered normalisers",
+    "sogclr": "SogCLR",
 }
 BATCH_NORMS = {"shuffling": "shuffling BN", "sync": "Sync BN"}
 SYMBOLS = {"num_negatives": "K", "num_queries": "N", "alpha": "α", "ema_decay": "β"}
