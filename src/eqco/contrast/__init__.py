@@ -3,6 +3,8 @@
 from eqco.contrast.caching import cached_backward
 from eqco.contrast.diagnostics import Diagnostics, diagnose
 from eqco.contrast.in_batch import in_batch_negatives
+from eqco.contrast.memory_bank import MemoryBank
+from eqco.contrast.nce import NCEObjective
 from eqco.contrast.negatives import Contrast, Negatives, combine_negatives
 from eqco.contrast.normaliser import RunningNormaliser
 from eqco.contrast.objective import EqCoLoss, NTXentLoss, Objective, contrastive_loss
@@ -18,6 +20,8 @@ __all__ = [
     "EqCoLoss",
     "KeyQueue",
     "LearnableTemperature",
+    "MemoryBank",
+    "NCEObjective",
     "NTXentLoss",
     "Negatives",
     "Objective",

@@ -53,7 +53,7 @@ class Scale:
         epochs: what 200 epochs of the paper become.
         num_queries: N, where the paper has 256.
         memory: the longest queue, where the paper has 65536: one as long as the data set would
-            hold older keys of the query's own image.
+            hold older keys of the query's own image; and the most that is drawn from a bank.
         intervals: steps or epochs between log lines, diagnostics and checkpoints.
         small: what networks and images become; None: as published.
     """
@@ -205,8 +205,10 @@ def method_at(recipe: Recipe, num_queries: int) -> MethodSettings:
 
 
 def scale_method(method: MethodSettings, ema_decay: float, memory: int) -> MethodSettings:
-    """A key encoder that keeps up and a queue that fits, where the method has them."""
+    """A key encoder that keeps up and a memory that fits, where the method has them."""
     changes = {"ema_decay": ema_decay, "queue_size": min(method.queue_size, memory)}
+    if method.num_banks:
+        changes["count"] = min(asdict(method)["count"], memory)
     return replace(method, **{name: changes[name] for name in changes.keys() & asdict(method)})
 
 
