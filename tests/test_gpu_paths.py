@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from together import Pictures, TinyBackbone, simo, tiny
+from together import Pictures, TinyBackbone, light, simo, tiny
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -34,7 +34,9 @@ from eqco.data.parameters import draw_parameters
 from eqco.data.pipelines import MOCO_V1, MOCO_V2, SIMCLR
 from eqco.evaluation import extract_features, knn_accuracy, probe_accuracy
 from eqco.evaluation.features import Features
-from eqco.methods import METHODS, MoCoSettings, SimCLRSettings
+from eqco.methods import METHODS, CMCSettings, MoCoSettings, PIRLSettings, SimCLRSettings
+from eqco.recipes import Recipe
+from eqco.recipes.profiles import scale_method
 from eqco.training.diagnostics import diagnose
 from eqco.training.loop import largest_weight, mean
 
@@ -134,16 +136,21 @@ CASES = {
     "simclr": tiny(SimCLRSettings()),
     "simclr, drawn": tiny(SimCLRSettings(count=4)),
     "simclr, other view": tiny(SimCLRSettings(both_views=False)),
+    "cmc, nce": light(CMCSettings(count=9, loss="nce")),
+    "pirl, own draws": light(PIRLSettings(count=9, shared=False)),
 }
-
-
-def test_every_method_has_a_case():
-    assert {case.method.name for case in CASES.values()} == set(METHODS)
+# and every method of the catalog as it comes
+CASES |= {
+    name: light(scale_method(kind(), ema_decay=0.9, memory=40))
+    for name, kind in METHODS.items()
+    if name not in CASES
+}
 
 
 @pytest.mark.parametrize("recipe", CASES.values(), ids=CASES)
 def test_steps_of_every_method_without_backward(gpu, recipe):
-    components = build_components(recipe, PICTURES, backbone=TinyBackbone(), device="cuda")
+    own = TinyBackbone() if recipe.encoder.backbone == Recipe().encoder.backbone else None
+    components = build_components(recipe, PICTURES, backbone=own, device="cuda")
     method = components.method
     with gpu.default:
         for step in range(2):

@@ -9,7 +9,6 @@ import os
 import socket
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -19,7 +18,14 @@ from toy_method import ToySettings
 from eqco.assembly import build_components
 from eqco.data import Augment, source_from_dataset
 from eqco.evaluation import extract_features
-from eqco.methods import MoCoSettings, SimCLRSettings, SiMoSettings
+from eqco.methods import (
+    METHODS,
+    CMCSettings,
+    MoCoSettings,
+    PIRLSettings,
+    SimCLRSettings,
+    SiMoSettings,
+)
 from eqco.recipes import (
     DataSettings,
     EncoderSettings,
@@ -28,6 +34,7 @@ from eqco.recipes import (
     Recipe,
     TrainingSettings,
 )
+from eqco.recipes.profiles import scale_method
 from eqco.runtime import processes
 from eqco.training.alarms import Alarms
 from eqco.training.diagnostics import diagnose
@@ -65,15 +72,16 @@ class TinyBackbone(nn.Module):
 
 
 def tiny(method, *, bn_groups=1, head="normalised", accumulation_steps=1, **changes):
-    recipe = Recipe(
-        method=method,
-        objective=ObjectiveSettings(alpha=64),
-        data=DataSettings(image_size=8),
-        encoder=EncoderSettings(embedding_dim=4, head=head, bn_groups=bn_groups),
-        optimiser=OptimiserSettings(base_learning_rate=0.5),
-        training=TrainingSettings(num_queries=N, epochs=4, accumulation_steps=accumulation_steps),
-    )
-    return replace(recipe, **changes)
+    usual = {
+        "objective": ObjectiveSettings(alpha=64 if method.takes_alpha else None),
+        "data": DataSettings(image_size=8),
+        "encoder": EncoderSettings(embedding_dim=4, head=head, bn_groups=bn_groups),
+        "optimiser": OptimiserSettings(base_learning_rate=0.5),
+        "training": TrainingSettings(
+            num_queries=N, epochs=4, accumulation_steps=accumulation_steps
+        ),
+    }
+    return Recipe(method=method, **{**usual, **changes})
 
 
 def simo(**settings):
@@ -86,6 +94,12 @@ def moco(**settings):
 
 def remembered(source):
     return ObjectiveSettings(alpha=64, normaliser=source, normaliser_decay=0.6)
+
+
+def light(method, **changes):
+    """A network that can be built for any bands, and images large enough for a jigsaw."""
+    encoder = EncoderSettings(backbone="light", embedding_dim=4)
+    return tiny(method, encoder=encoder, data=DataSettings(image_size=12), **changes)
 
 
 SHUFFLED = {"bn_groups": 4, "head": "mlp"}
@@ -110,6 +124,14 @@ CASES = {
     "simo, remembered": tiny(simo(), objective=remembered("instance")),
     "simo, remembered queue": tiny(simo(queue_size=21), objective=remembered("queue")),
     "toy": tiny(ToySettings()),
+    "cmc, nce": light(CMCSettings(count=20, loss="nce")),
+    "pirl, own draws": light(PIRLSettings(count=40, shared=False), accumulation_steps=2),
+}
+# and every method of the catalog as it comes
+CASES |= {
+    name: light(scale_method(kind(), ema_decay=0.9, memory=40))
+    for name, kind in METHODS.items()
+    if name not in CASES
 }
 
 
@@ -119,7 +141,8 @@ def built(recipe, dtype):
     torch.set_default_dtype(dtype)
     try:
         source = source_from_dataset(Pictures())
-        components = build_components(recipe, source, backbone=TinyBackbone())
+        own = TinyBackbone() if recipe.encoder.backbone == Recipe().encoder.backbone else None
+        components = build_components(recipe, source, backbone=own)
     finally:
         torch.set_default_dtype(torch.float32)
     components.loader.augments = [

@@ -51,6 +51,7 @@ _HOMES: dict[str, str] = {
             "EqCoLoss",
             "KeyQueue",
             "LearnableTemperature",
+            "MemoryBank",
             "NTXentLoss",
             "Negatives",
             "Objective",

@@ -62,6 +62,8 @@ def test_the_examples_of_the_help_work(line, capsys):
     [
         (["--num-negatives", "256"], "--num-negatives=256, but a batch of --num-queries=256"),
         (["--memory", "lots"], "--memory 'lots' is not a size"),
+        (["--framework", "cmc", "--memory", "1GB"], "and cmc has memory banks with a row for each"),
+        (["--framework", "pirl", "--dataset-size", "500"], "=32000, but a bank of --dataset-size"),
         (["--framework", "moco"], "there is no recipe 'moco'. There are: simo, mocov1"),
         (
             ["--alpha", "-1"],

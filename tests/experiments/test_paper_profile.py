@@ -15,6 +15,7 @@ from eqco.experiments.experiment import RunContext
 from eqco.experiments.grid import pretrain_and_evaluate
 from eqco.experiments.tasks import moco, simclr, simo
 from eqco.experiments.training_runs import IMAGES
+from eqco.recipes import named_recipe
 from eqco.recipes.profiles import PAPER
 from eqco.training.loop import optimise
 
@@ -144,6 +145,38 @@ def test_a_framework_takes_a_step_at_224_pixels(run, num_queries, num_negatives,
     assert all(c.queries.shape == (num_queries, 128) for c in output.contrasts)
     assert all(c.negatives.num_negatives == num_negatives for c in output.contrasts)
     assert not torch.equal(before, next(method.encoder.parameters()))
+
+
+@pytest.mark.end_to_end
+@pytest.mark.parametrize(
+    ("name", "sides"), [("cmc", [224]), ("pirl", [224, 255]), ("infomin", [224, 224, 255])]
+)
+def test_a_recipe_with_a_bank_or_a_jigsaw_takes_a_step_at_its_published_sizes(name, sides, folder):
+    """Four queries of 70,000 images, whose banks fit a small machine; nothing else is changed."""
+    source = open_source(folder, memory_gib=0)
+    many = source["train"].subset(np.arange(70_000) % len(source["train"]))
+    recipe = named_recipe(name)
+    recipe = replace(
+        recipe,
+        training=replace(recipe.training, num_queries=4),
+        data=replace(recipe.data, workers=0),
+        encoder=replace(recipe.encoder, bn_groups=min(2, recipe.encoder.bn_groups)),
+    )
+    components = build_components(recipe, Source(source.name, {"train": many}))
+    method, loader = components.method, components.loader
+    batches = loader.micro_batches(1)
+    assert [view.shape for view in batches[0].views] == [(4, 3, side, side) for side in sides]
+    method.warm_up(*loader.micro_batches(0))
+    before = next(method.encoder.parameters()).detach().clone()
+    for group in components.optimiser.param_groups:
+        group["lr"] = components.learning_rate(0)
+    output = optimise(components, torch.amp.GradScaler("cpu", enabled=False), batches, 0)
+    assert output.loss.isfinite()
+    assert all(c.queries.shape == (4, 128) for c in output.contrasts)
+    counts = {contrast.negatives.num_negatives for contrast in output.contrasts}
+    assert counts == ({4} if recipe.method.queue_size else {recipe.method.num_negatives(4)})
+    assert not torch.equal(before, next(method.encoder.parameters()))
+    method.after_step(output)
 
 
 def test_from_a_folder_to_the_linear_protocol(folder, tmp_path, monkeypatch):

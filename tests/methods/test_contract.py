@@ -16,31 +16,41 @@ from toy_method import ToySettings
 from eqco.contrast import NTXentLoss, Objective
 from eqco.data import Batch, DataSettings
 from eqco.encoders import Encoder, normalised_head, scheduled_ema_decay, split_batch_norm
-from eqco.methods import METHODS, MethodParts, MoCoSettings, SimCLRSettings, SiMoSettings
+from eqco.methods import (
+    METHODS,
+    CMCSettings,
+    InfoMinSettings,
+    MethodParts,
+    MoCoSettings,
+    PIRLSettings,
+    SimCLRSettings,
+    SiMoSettings,
+)
 from eqco.methods.base import KeyEncoderSettings
 from eqco.recipes.profiles import scale_method
 from eqco.runtime.errors import InputError
 from eqco.training.diagnostics import diagnose
 
 N, D, TOTAL_STEPS = 24, 6, 80
-DATA = DataSettings(image_size=4)
+NUM_IMAGES = 3 * N
+DATA = DataSettings(image_size=12)
 
 
 class TinyBackbone(nn.Module):
     feature_dim = 10
 
-    def __init__(self):
+    def __init__(self, in_channels):
         super().__init__()
-        pooled = nn.AdaptiveAvgPool2d(2), nn.Flatten()
-        self.layers = nn.Sequential(*pooled, nn.Linear(12, 10), nn.BatchNorm1d(10), nn.ReLU())
+        pooled = nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(4 * in_channels, 10)
+        self.layers = nn.Sequential(*pooled, nn.BatchNorm1d(10), nn.ReLU())
 
     def forward(self, images):
         return self.layers(images)
 
 
-def tiny_encoder(seed=0):
+def tiny_encoder(seed=0, in_channels=None):
     torch.manual_seed(seed)
-    return Encoder(TinyBackbone(), normalised_head(10, D)).double()
+    return Encoder(TinyBackbone(in_channels or 3), normalised_head(10, D)).double()
 
 
 def tiny_batch(settings, seed=0):
@@ -101,12 +111,15 @@ def contrasting(request):
 
 
 def made(settings, seed=0, objective=None):
-    """The method with its queue full."""
+    """The method, warmed up: a queue is full, a normaliser fixed."""
     parts = MethodParts(
-        make_encoder=lambda number=0: tiny_encoder(100 * seed + number),
+        make_encoder=lambda number=0, in_channels=None: tiny_encoder(
+            100 * seed + number, in_channels
+        ),
         objective=objective or Objective(temperature=0.2, alpha=64),
         total_steps=TOTAL_STEPS,
         seed=0,
+        num_images=NUM_IMAGES,
     )
     torch.manual_seed(seed)
     method = settings.build(parts).double().train()
@@ -124,6 +137,7 @@ def test_every_switch_is_tried():
     assert {"simo, shared=True", "simo, count=None", "simo, shuffle_bn=True"} <= set(VARIANTS)
     assert {"simo, ema_schedule=cosine", "moco, shuffle_bn=False"} <= set(VARIANTS)
     assert {"simclr, both_views=False", "simclr, shared=True", "toy"} <= set(VARIANTS)
+    assert {"cmc, loss=nce", "cmc, colours=ydbdr", "pirl, shared=False"} <= set(VARIANTS)
 
 
 def test_the_settings_count_the_negatives_that_there_are(settings):
@@ -156,9 +170,15 @@ def test_no_query_meets_a_key_of_its_own_instance(contrasting):
 
 def test_the_loss_is_the_objectives_where_there_are_contrasts(contrasting):
     objective = Objective(temperature=0.3, alpha=10)
-    output = made(contrasting, objective=objective)(tiny_batch(contrasting), 0)
+    method = made(contrasting, objective=objective)
+    output = method(tiny_batch(contrasting), 0)
     assert output.loss.shape == ()
-    assert_close(output.loss, objective(output.contrasts))
+    assert len(output.contrasts) == contrasting.num_contrasts
+    same = objective(output.contrasts)
+    if contrasting.takes_alpha:
+        assert_close(output.loss, same)
+    else:
+        assert abs(output.loss - same) > 1e-3
 
 
 def test_gradient_reaches_every_parameter_that_asks_for_it(settings):
@@ -250,8 +270,8 @@ def test_a_tiny_batch_is_overfitted(settings):
         optimiser.zero_grad()
         output.loss.backward()
         optimiser.step()
-        # a queue of this very batch would hold each query's own key
-        method.after_step(replace(output, new_keys=None))
+        # a queue of this very batch would hold each query's own key; a bank leaves its row out
+        method.after_step(replace(output, new_keys=None) if settings.queue_size else output)
         losses.append(float(output.loss.detach()))
     assert losses[-1] < 0.4 * losses[0]
 
@@ -344,7 +364,7 @@ def test_information_is_a_mean_over_the_directions_whatever_their_weight():
 
 @pytest.mark.parametrize(("groups", "same"), [(1, True), (2, False)])
 def test_shuffling_matters_only_where_batch_norm_is_split(groups, same):
-    def parts():
+    def parts(number=0, in_channels=None):
         return split_batch_norm(tiny_encoder(), groups) if groups > 1 else tiny_encoder()
 
     keys = []
@@ -379,6 +399,11 @@ def test_beta_zero_means_keys_of_the_same_weights():
         (SimCLRSettings(count=256, both_views=False), 256, "offers 255 negatives"),
         (MoCoSettings(queue_size=0), 256, "MoCo needs .*--method.queue-size 4096"),
         (MoCoSettings(ema_decay=-0.1), 256, "method.ema_decay=-0.1"),
+        (CMCSettings(count=0), 256, "method.count=0; at least 1"),
+        (PIRLSettings(bank_decay=1.0), 256, "method.bank_decay=1.0; .*less than 1"),
+        (PIRLSettings(jigsaw_weight=1.0), 256, "method.jigsaw_weight=1.0; .*between 0 and 1"),
+        (InfoMinSettings(jigsaw_weight=0.0), 256, "method.jigsaw_weight=0.0"),
+        (InfoMinSettings(queue_size=0), 256, "needs .*--method.queue-size 4096"),
     ],
 )
 def test_settings_refuse_what_cannot_be_trained(settings, num_queries, message):

@@ -55,6 +55,19 @@ def test_a_memory_budget_chooses_the_longest_queue():
     assert p.queue_bytes + p.loss_bytes <= 64_000_000
 
 
+def test_a_memory_bank_has_a_row_for_each_image_and_offers_the_others():
+    p = plan("cmc", num_negatives=1024, alpha=16384)
+    assert (p.queue_bytes, p.bank_bytes) == (0, 2 * 1_281_167 * 128 * 4)
+    assert p.margin == pytest.approx(0.07 * math.log(16))
+    assert plan("pirl", dataset_size=50_000).bank_bytes == 50_000 * 128 * 4
+    assert plan("mocov2").bank_bytes == 0
+    # both kinds of queries
+    assert p.logits_bytes == 2 * 256 * 1024 * 4
+    # a query's own row is never drawn, so that no older key of its image is among them
+    assert not warnings_of("of their own image", "pirl", dataset_size=33_000)
+    assert warnings_of("of their own image", "infomin", dataset_size=66_000)
+
+
 def test_the_decoupled_loss_has_no_finite_margin_or_ceiling():
     p = plan("simo", alpha=math.inf)
     assert (p.margin, p.ceiling, p.largest_overshoot) == (math.inf,) * 3

@@ -148,3 +148,28 @@ def test_what_a_library_cannot_do_is_said_and_no_code_is_given(library, method, 
     found = lines(library, method, alpha=alpha, num_negatives=5, offered=offered)
     assert words in found.remark
     assert found.code == ""
+
+
+@pytest.mark.parametrize("alpha", [4.0, math.inf])
+def test_a_memory_bank(alpha):
+    found = equivalent_snippets(
+        symmetric=False,
+        num_queries=N,
+        num_negatives=5,
+        offered=None,
+        alpha=alpha,
+        temperature=TAU,
+        dim=D,
+        bank_rows=30,
+    )
+    index = torch.arange(N) + 3
+    scope = run(found[0].code, queries=views[0], index=index, step=7)
+    bank = eqco.MemoryBank(30, dim=D)
+    drawn = bank.negatives(index, 5, seed=0, step=7, shared=True)
+    ours = eqco.contrastive_loss(
+        views[0], bank.positives(index), drawn, temperature=TAU, alpha=alpha
+    )
+    assert_close(scope["loss"], ours)
+    bank.update(views[0], index)
+    assert torch.equal(scope["bank"].rows, bank.rows)
+    assert [each.code for each in found[2:]] == ["", ""]

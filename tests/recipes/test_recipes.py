@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 
 from eqco.assembly.parts import scaled_rate
 from eqco.cli.train import parse as parse_training
-from eqco.methods import METHODS, MoCoSettings, SimCLRSettings, SiMoSettings
+from eqco.methods import (
+    METHODS,
+    CMCSettings,
+    InfoMinSettings,
+    MoCoSettings,
+    PIRLSettings,
+    SimCLRSettings,
+    SiMoSettings,
+)
 from eqco.recipes import (
     PROFILES,
     RECIPES,
@@ -51,6 +59,9 @@ def test_the_published_settings():
         "mocov1": (0.03, 0.9, 1e-4, "steps", 0, 0.07, True, "linear", "mocov1"),
         "mocov2": (0.03, 0.9, 1e-4, "cosine", 0, 0.2, True, "mlp", "mocov2"),
         "simclr": (0.3, 0.9, 1e-6, "cosine", 10, 0.1, False, "normalised", "simclr"),
+        "infomin": (0.03, 0.9, 1e-4, "cosine", 0, 0.15, True, "mlp", "infomin"),
+        "cmc": (0.06, 0.9, 1e-4, "steps", 0, 0.07, False, "linear", "cmc"),
+        "pirl": (0.03, 0.9, 1e-4, "cosine", 0, 0.07, False, "linear", "pirl"),
     }
     assert RECIPES["mocov1"].optimiser.drops == (120, 160)
     for recipe in RECIPES.values():
@@ -61,8 +72,14 @@ def test_the_published_settings():
     assert RECIPES["mocov1"].method == RECIPES["mocov2"].method
     # Figure 3b's largest K, where the margin is zero
     assert RECIPES["simclr"].method == SimCLRSettings(count=256, both_views=True)
+    assert RECIPES["infomin"].method == InfoMinSettings(queue_size=65536, jigsaw_weight=0.5)
+    assert RECIPES["cmc"].method == CMCSettings(count=16384, bank_decay=0.5, colours="lab")
+    assert RECIPES["pirl"].method == PIRLSettings(count=32000, bank_decay=0.5, jigsaw_weight=0.5)
+    # 120, 160 and 200 of 240 epochs
+    assert RECIPES["cmc"].optimiser.drops == (100, 133, 167)
     alphas = {name: recipe.objective.alpha for name, recipe in RECIPES.items()}
-    assert alphas == {"simo": 256, "mocov1": None, "mocov2": None, "simclr": 256}
+    assert {name for name, alpha in alphas.items() if alpha == 256} == {"simo", "simclr"}
+    assert {alpha for alpha in alphas.values() if alpha is not None} == {256}
 
 
 def test_the_square_root_rule_has_a_base_of_its_own():
@@ -138,6 +155,22 @@ def test_infinity_survives_json():
             "objective.alpha=-1.*--objective.alpha None",
         ),
         (lambda: Recipe(objective=ObjectiveSettings(alpha=math.nan)), "objective.alpha=nan"),
+        (
+            lambda: Recipe(
+                method=CMCSettings(loss="nce"), objective=ObjectiveSettings(alpha=65536.0)
+            ),
+            "objective.alpha=65536.0 with the loss of cmc .* --method.loss softmax",
+        ),
+        (
+            lambda: Recipe(
+                method=PIRLSettings(loss="nce"), objective=ObjectiveSettings(normaliser="instance")
+            ),
+            "objective.normaliser=instance with the loss of pirl",
+        ),
+        (
+            lambda: Recipe(method=PIRLSettings(), data=DataSettings(image_size=11)),
+            "data.image_size=11, whose jigsaw .*patches of 3 pixels; they need 4. .*-size 12",
+        ),
         (
             lambda: Recipe(optimiser=OptimiserSettings(base_learning_rate=-1)),
             "base_learning_rate=-1",

@@ -8,12 +8,18 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from eqco.methods import SimCLRSettings
+from eqco.data import DataSettings
+from eqco.methods import PIRLSettings, SimCLRSettings
 from eqco.recipes import recipe_from_dict, recipe_to_dict
 from eqco.runtime.errors import InputError
 from eqco.training.loop import optimise, warm_up
 
-METHODS = {"simo": together.simo(), "moco": together.moco(), "simclr": SimCLRSettings(count=4)}
+METHODS = {
+    "simo": together.simo(),
+    "moco": together.moco(),
+    "simclr": SimCLRSettings(count=4),
+    "pirl": PIRLSettings(count=20),
+}
 
 
 class WithoutBatchNorm(nn.Module):
@@ -30,7 +36,8 @@ class WithoutBatchNorm(nn.Module):
 
 
 def recipe_for(method, steps, accumulation):
-    recipe = together.tiny(method, head="mlp", accumulation_steps=steps)
+    data = DataSettings(image_size=12)
+    recipe = together.tiny(method, head="mlp", accumulation_steps=steps, data=data)
     return replace(recipe, training=replace(recipe.training, accumulation=accumulation))
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from eqco.assembly.onnx_files import write_onnx
 from eqco.assembly.preprocessing import timm_config
 from eqco.assembly.weights import Weights
-from eqco.encoders import RESNETS, TIMM, Architecture, timm_size
+from eqco.encoders import RESNETS, TIMM, Architecture, ColourHalves, LightEncoder, timm_size
 from eqco.recipes import recipe_to_dict
 from eqco.runtime.atomic_files import atomic_write, refuse_existing
 from eqco.runtime.checkpoints import save_to
@@ -105,7 +105,8 @@ def write_timm(weights: Weights, out: Path) -> tuple[str, ...]:
     """A state dict for timm's network of that name without its classifier."""
     architecture = weights.architecture
     plain = architecture is not None and (architecture.width, architecture.stem) == (1, "imagenet")
-    if architecture is None or not plain or architecture.name == "light":
+    foreign = isinstance(weights.backbone, LightEncoder | ColourHalves)
+    if architecture is None or not plain or foreign:
         raise InputError(f"timm has no network like {network_name(weights)}. {remedy(weights)}")
     name = architecture.name.removeprefix(TIMM)
     size = weights.image_size

@@ -146,7 +146,7 @@ def build_components(
         encoder = build_encoder(recipe, backbone, number, in_channels=bands)
         if number == 0:
             fill(encoder)
-        for size in sorted({view.size for view in views}):
+        for size in sorted(set(recipe.method.input_sizes(recipe.data))):
             check_images_fit(encoder, recipe, size, bands)
         return convert_batch_norm(encoder, recipe.encoder.bn_groups, device)
 
@@ -156,6 +156,8 @@ def build_components(
             objective=objective,
             total_steps=intervals.total_steps,
             seed=settings.seed,
+            num_images=len(split),
+            channels=source.channels,
         )
     ).to(device)
     if settings.channels_last:
@@ -232,7 +234,7 @@ def build_objective(recipe: Recipe, num_images: int) -> Objective | RememberingO
         return Objective(temperature=wanted.temperature, alpha=wanted.alpha)
     return RememberingObjective(
         num_images if wanted.normaliser == "instance" else 1,
-        2 if recipe.method.symmetric else 1,
+        recipe.method.num_contrasts,
         temperature=wanted.temperature,
         alpha=wanted.alpha,
         source=wanted.normaliser,
@@ -274,8 +276,8 @@ def check_images_fit(encoder: Encoder, recipe: Recipe, size: int, channels: int)
         raise
     except (RuntimeError, AssertionError, ValueError) as error:
         raise InputError(
-            f"the backbone {recipe.encoder.backbone} does not take images of "
-            f"data.image_size={size} and {channels} bands: {error}"
+            f"the backbone {recipe.encoder.backbone} does not take images of {size} pixels and "
+            f"{channels} bands, with data.image_size={recipe.data.image_size}: {error}"
         ) from error
     encoder.train(mode)
 

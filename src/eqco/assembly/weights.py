@@ -12,7 +12,9 @@ from torch import Tensor, nn
 from eqco.assembly.parts import build_encoder
 from eqco.encoders import (
     Architecture,
+    ColourHalves,
     Encoder,
+    Half,
     Pixels,
     Stem,
     architecture_of,
@@ -28,7 +30,7 @@ from eqco.runtime.errors import InputError
 from eqco.runtime.run_directory import RunDirectory
 from eqco.runtime.tensor_files import read_tensor_file
 
-__all__ = ["Weights", "encoder_of", "open_weights", "pixels", "random_like"]
+__all__ = ["Weights", "encoder_of", "half_of", "open_weights", "pixels", "random_like"]
 
 TORCHVISION = "torchvision:"
 # What an exported file tells of itself: the network, and the size of image.
@@ -149,6 +151,23 @@ def pixels(image_size: int = 32, in_channels: int = 3) -> Weights:
     """The pixels themselves as features: the reference below every encoder."""
     backbone = freeze(Pixels(image_size, in_channels))
     return Weights(name="pixels", origin="pixels", backbone=backbone, image_size=image_size)
+
+
+def half_of(weights: Weights, half: Half) -> Weights:
+    """One of the two networks that see luminance and colour apart, as a backbone of its own."""
+    backbone = weights.backbone
+    if not isinstance(backbone, ColourHalves) or half not in backbone.networks:
+        raise InputError(
+            f"--half {half}: {weights.name} has no network for {half} alone. Only runs of cmc have "
+            f"one; leave --half out."
+        )
+    network = backbone.networks[half]
+    alone = freeze(ColourHalves(backbone.space, {half: network}, feature_dim_of(network)))
+    architecture = weights.architecture
+    if architecture is not None:
+        plain = architecture.name.removeprefix(backbone.prefix)
+        architecture = replace(architecture, name=f"{backbone.space}-{half}:{plain}")
+    return replace(weights, backbone=alone, architecture=architecture, encoder=None)
 
 
 def random_like(weights: Weights, seed: int = 0) -> Weights:
@@ -285,7 +304,10 @@ def run_weights(
     encoder, recipe = encoder_of(state, path, module)
     settings = recipe.encoder
     bands = in_channels_of(encoder.backbone)
-    own = Architecture(settings.backbone, settings.width, settings.stem, bands)
+    backbone = encoder.backbone
+    prefix = backbone.prefix if isinstance(backbone, ColourHalves) else ""
+    name = settings.backbone if settings.backbone.startswith(prefix) else prefix + settings.backbone
+    own = Architecture(name, settings.width, settings.stem, bands)
     if named is not None and replace(named, in_channels=bands) != own:
         raise InputError(f"{path} was trained with {own}, not {named}. Leave out --backbone.")
     return Weights(
@@ -362,10 +384,18 @@ def encoder_of(
         for name, value in state["method"].items()
         if name.startswith("encoder.")
     }
-    encoder = build_encoder(recipe, backbone)
+
+    def evaluated(bands: int) -> Encoder:
+        def make_encoder(number: int = 0, in_channels: int | None = None) -> Encoder:
+            own = bands if in_channels is None else in_channels
+            return build_encoder(recipe, backbone, number, in_channels=own)
+
+        return recipe.method.evaluated_encoder(make_encoder)
+
+    encoder = evaluated(3)
     bands = in_channels_of(encoder, weights)
     if backbone is None and bands != in_channels_of(encoder):
-        encoder = build_encoder(recipe, in_channels=bands)
+        encoder = evaluated(bands)
     try:
         encoder.load_state_dict(weights)
     except RuntimeError as error:

@@ -7,7 +7,9 @@ import tyro
 
 from eqco.assembly.export import SUFFIXES, Format, export_weights
 from eqco.assembly.model_card import model_card, run_facts
+from eqco.assembly.weights import half_of
 from eqco.cli.weights import AS_IN_WEIGHTS, Network
+from eqco.encoders import Half
 from eqco.runtime.atomic_files import refuse_existing, refuse_unwritable, write_text
 from eqco.runtime.errors import InputError
 
@@ -19,6 +21,7 @@ def run(
     to: Format,
     out: Path | None = None,
     preprocess: bool = False,
+    half: Half | None = None,
     overwrite: bool = False,
     network: Network = AS_IN_WEIGHTS,
 ) -> None:
@@ -34,6 +37,8 @@ def run(
         out: the file; the card goes beside it as .md. By default NAME-FORMAT in this folder.
         preprocess: of onnx: the graph takes uint8 images of any size, (N, height, width, bands),
             and resizes, cuts and normalises them itself (a few pixels differ by 1 of 255).
+        half: of a run of cmc: the network for luminance or for chroma alone, which takes RGB images
+            all the same; without it both, their features side by side.
         overwrite: replace files that are there.
 
     Examples:
@@ -52,6 +57,8 @@ def run(
         refuse_existing(place, overwrite=overwrite)
         refuse_unwritable(place)
     encoder = network.open(weights)
+    if half is not None:
+        encoder = half_of(encoder, half)
     facts = run_facts(encoder, given)
     exported = export_weights(
         encoder,

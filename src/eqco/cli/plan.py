@@ -131,6 +131,7 @@ def plan_lines(worked_out: Plan) -> list[list[str]]:
         ["ceiling of f̂, log(1+α)", f"{p.ceiling:.3f}"],
         ["f̂ is", kind],
         ["queue, K·D floats", format_bytes(p.queue_bytes) if p.queue_bytes else "none"],
+        ["banks, D floats for each image", format_bytes(p.bank_bytes) if p.bank_bytes else "none"],
         ["all (N, K) logits would take", format_bytes(p.logits_bytes)],
         ["our loss takes at most", format_bytes(p.loss_bytes)],
         ["steps per epoch", f"{p.steps_per_epoch}"],

@@ -11,6 +11,7 @@ from eqco.recipes import PROFILES, RECIPES, named_recipe, recipe_to_dict
 from eqco.recipes.profiles import find_profile
 from eqco.report.tables import print_table
 
+SIDE_BY_SIDE = 4  # recipes in one table
 WIDTH = 80  # columns that the table takes at most; a narrower terminal folds its lines itself
 
 
@@ -18,7 +19,7 @@ def run(name: Annotated[str, tyro.conf.Positional] = "", *, profile: str = "pape
     """List the published recipes, or show one as the JSON that `eqco train --recipe` takes.
 
     Args:
-        name: simo, mocov1, mocov2 or simclr; none lists them.
+        name: one of those that are listed without a name.
         profile: paper, desk, folder, embedded, demo or smoke.
 
     Examples:
@@ -45,7 +46,10 @@ def run(name: Annotated[str, tyro.conf.Positional] = "", *, profile: str = "pape
         ]
         for recipe in RECIPES.values()
     ]
-    print_table(console, ["", *RECIPES], list(zip(names, *columns, strict=True)))
-    console.print()
+    titles = list(RECIPES)
+    for first in range(0, len(titles), SIDE_BY_SIDE):
+        group = slice(first, first + SIDE_BY_SIDE)
+        print_table(console, ["", *titles[group]], list(zip(names, *columns[group], strict=True)))
+        console.print()
     for title, each in PROFILES.items():
         console.print(f"profile {title}: {each.about}", markup=False, soft_wrap=True)

@@ -203,6 +203,10 @@ def chosen_places(num_rows: int, num_places: int, count: int, generator: torch.G
 
 def after_allowed(candidates: Tensor, excluded: Tensor, count: int) -> Tensor:
     """For each query the numbers of all candidates but the first `count` not excluded, (N, E)."""
+    if excluded.shape[1] == 1:  # the one that is excluded, or else the last: no sorting
+        barred = candidates[None] == excluded
+        barred[:, -1] |= ~barred.any(dim=1)
+        return barred.to(torch.uint8).argmax(dim=1, keepdim=True)
     barred = (candidates[None, :, None] == excluded[:, None, :]).any(dim=2)
     # a stable sort of False before True keeps the drawn order among the allowed
     return barred.to(torch.uint8).sort(dim=1, stable=True).indices[:, count:]

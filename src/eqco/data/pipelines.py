@@ -5,10 +5,13 @@ from dataclasses import dataclass, replace
 from eqco.runtime.errors import InputError
 
 __all__ = [
+    "JIGSAW",
     "LINEAR",
     "MOCO_V1",
     "MOCO_V2",
     "PIPELINES",
+    "PIRL",
+    "PIRL_JIGSAW",
     "SIMCLR",
     "Pipeline",
     "blur_radius",
@@ -119,8 +122,12 @@ MOCO_V1 = replace(
 SIMCLR = replace(
     MOCO_V2, crop_scale=(0.08, 1.0), brightness=0.8, contrast=0.8, saturation=0.8, hue=0.2
 )
-# Training of a linear classifier on frozen features.
+# Training of a linear classifier on frozen features, and CMC.
 LINEAR = Pipeline(crop_scale=(0.08, 1.0))
+# Jigsaws: crops that leave most of the image, to be cut into patches; InfoMin's keep their colours.
+JIGSAW = Pipeline(crop_scale=(0.6, 1.0))
+PIRL = replace(MOCO_V2, crop_scale=(0.08, 1.0), jitter_probability=1.0, hue=0.2, blur_probability=0)
+PIRL_JIGSAW = replace(PIRL, crop_scale=JIGSAW.crop_scale)
 
 PIPELINES: dict[str, Pipeline] = {
     "mocov1": MOCO_V1,
@@ -128,6 +135,11 @@ PIPELINES: dict[str, Pipeline] = {
     "simo": MOCO_V2,
     "simclr": SIMCLR,
     "linear": LINEAR,
+    "cmc": LINEAR,
+    "jigsaw": JIGSAW,
+    "pirl": PIRL,
+    "pirl-jigsaw": PIRL_JIGSAW,
+    "infomin": MOCO_V2,
 }
 
 

@@ -2,12 +2,14 @@
 
 from eqco.encoders.architecture import Architecture, architecture_of, in_channels_of
 from eqco.encoders.batch_norm import split_batch_norm
+from eqco.encoders.colours import ColourHalves, ColourSpace, Half, require_colours
 from eqco.encoders.encoder import (
     RESNETS,
     TIMM,
     Encoder,
     backbone_named,
     feature_dim_of,
+    pair_encoders,
     timm_encoder,
     timm_size,
 )
@@ -29,8 +31,11 @@ __all__ = [
     "RESNETS",
     "TIMM",
     "Architecture",
+    "ColourHalves",
     "ColourHistogram",
+    "ColourSpace",
     "Encoder",
+    "Half",
     "LightEncoder",
     "Pixels",
     "Precision",
@@ -49,6 +54,8 @@ __all__ = [
     "linear_head",
     "mlp_head",
     "normalised_head",
+    "pair_encoders",
+    "require_colours",
     "resnet",
     "scheduled_ema_decay",
     "split_batch_norm",

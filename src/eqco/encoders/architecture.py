@@ -83,7 +83,7 @@ def architecture_of(weights: Mapping[str, Tensor]) -> Architecture | None:
 def in_channels_of(network: nn.Module, weights: Mapping[str, Tensor] | None = None) -> int:
     """The bands that a network takes: of its first convolution, in these weights or its own.
 
-    A network without convolutions may say it in an attribute `in_channels`; else 3.
+    A module before that may say it in an attribute `in_channels`; without either, 3.
 
     >>> light = Architecture("light", in_channels=13).build()
     >>> in_channels_of(light), in_channels_of(Architecture("light").build(), light.state_dict())
@@ -93,8 +93,10 @@ def in_channels_of(network: nn.Module, weights: Mapping[str, Tensor] | None = No
         if isinstance(module, nn.Conv2d):
             found = module.weight if weights is None else weights.get(f"{name}.weight")
             return module.in_channels if found is None or found.dim() != 4 else found.shape[1]
-    own = getattr(network, "in_channels", 3)
-    return own if isinstance(own, int) else 3
+        own = getattr(module, "in_channels", None)
+        if isinstance(own, int):
+            return own
+    return 3
 
 
 def blocks_per_stage(names: Mapping[str, Tensor]) -> tuple[int, ...]:

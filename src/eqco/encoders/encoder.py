@@ -7,6 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from eqco.encoders.colours import (
+    HALVES,
+    ColourHalves,
+    ColourSpace,
+    HeadPair,
+    parse_colours,
+    require_colours,
+)
 from eqco.encoders.light import LightEncoder
 from eqco.encoders.resnet import Stem, resnet
 from eqco.runtime.errors import InputError, MissingExtraError
@@ -17,6 +25,7 @@ __all__ = [
     "Encoder",
     "backbone_named",
     "feature_dim_of",
+    "pair_encoders",
     "timm_encoder",
     "timm_size",
 ]
@@ -72,7 +81,9 @@ def backbone_named(
     """A backbone with fresh weights.
 
     Args:
-        name: "resnet18", "resnet34", "resnet50", "light", or "timm:NAME" for any network of timm.
+        name: "resnet18", "resnet34", "resnet50", "light", or "timm:NAME" for any network of timm;
+            after "lab:" or "ydbdr:" one of them for each half of that colour space, after
+            "lab-luminance:" or "lab-chroma:" for that half alone.
         width: multiplies the channels of a ResNet.
         stem: first layers of a ResNet, "imagenet" or "small".
         in_channels: bands of the images, which the first layer takes.
@@ -87,6 +98,17 @@ def backbone_named(
     """
     if in_channels < 1:
         raise InputError(f"in_channels={in_channels}; images have at least 1 band.")
+    colours = parse_colours(name)
+    if colours is not None:
+        space, halves, network = colours
+        require_colours(f"backbone={name!r}", in_channels)
+        networks = {
+            half: backbone_named(
+                network, width=width, stem=stem, in_channels=HALVES[half], image_size=image_size
+            )
+            for half in halves
+        }
+        return ColourHalves(space, networks, sum(map(feature_dim_of, networks.values())))
     if name in RESNETS:
         return resnet(RESNETS[name], width=width, stem=stem, in_channels=in_channels)
     if name != "light" and not name.startswith(TIMM):
@@ -157,6 +179,18 @@ def feature_dim_of(backbone: nn.Module) -> int:
     raise InputError(
         f"the backbone {type(backbone).__name__} has neither feature_dim nor num_features. Set "
         f"backbone.feature_dim to the size of the feature vectors it returns, (N, feature_dim)."
+    )
+
+
+def pair_encoders(luminance: Encoder, chroma: Encoder, space: ColourSpace) -> Encoder:
+    """One encoder out of two: each sees its half of the colours, and features and embeddings lie
+    side by side, those of luminance first.
+    """
+    sizes = luminance.feature_dim, chroma.feature_dim
+    backbones = {"luminance": luminance.backbone, "chroma": chroma.backbone}
+    return Encoder(
+        ColourHalves(space, {half: backbones[half] for half in HALVES}, sum(sizes)),
+        HeadPair((luminance.head, chroma.head), sizes),
     )
 
 

@@ -2,17 +2,26 @@
 
 from eqco.methods.base import Method, MethodParts, MethodSettings, StepOutput
 from eqco.methods.catalog import METHODS
+from eqco.methods.cmc import CMC, CMCSettings
+from eqco.methods.infomin import InfoMin, InfoMinSettings
 from eqco.methods.moco import MoCo, MoCoSettings
+from eqco.methods.pirl import PIRL, PIRLSettings
 from eqco.methods.simclr import SimCLR, SimCLRSettings
 from eqco.methods.simo import SiMo, SiMoSettings
 
 __all__ = [
+    "CMC",
     "METHODS",
+    "PIRL",
+    "CMCSettings",
+    "InfoMin",
+    "InfoMinSettings",
     "Method",
     "MethodParts",
     "MethodSettings",
     "MoCo",
     "MoCoSettings",
+    "PIRLSettings",
     "SiMo",
     "SiMoSettings",
     "SimCLR",

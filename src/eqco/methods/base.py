@@ -39,12 +39,14 @@ class StepOutput:
         loss: to be minimised, over this process's part of the batch.
         contrasts: what diagnostics read; none: there is no f̂ to show. Queries and positives are
             this process's, negatives those of all processes.
-        new_keys: what `after_step` enqueues, of all processes, (M, D).
+        new_keys: what `after_step` remembers, of all processes, (M, D).
+        new_index: the place of each new key's image in the data set, (M,), where a bank needs it.
     """
 
     loss: Tensor
     contrasts: Sequence[Contrast] = ()
     new_keys: Tensor | None = None
+    new_index: Tensor | None = None
 
 
 class Method(nn.Module, ABC):
@@ -86,12 +88,16 @@ class MethodParts:
         objective: the loss over contrasts.
         total_steps: of the whole training, for schedules.
         seed: of all that the method draws.
+        num_images: to train on, for memories of each; 0: not known.
+        channels: the bands of the images.
     """
 
     make_encoder: MakeEncoder
     objective: Objective | RememberingObjective
     total_steps: int
     seed: int
+    num_images: int = 0
+    channels: int = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,10 +107,27 @@ class MethodSettings(ABC):
     name: ClassVar[str]
     symmetric: ClassVar[bool] = False
     """Whether every view is both query and key, with gradient to the keys."""
+    num_contrasts: ClassVar[int] = 1
+    """How many contrasts a step has, where there are negatives."""
+    num_banks: ClassVar[int] = 0
+    """Memory banks, each with a row for every image of the data set."""
 
     def views(self, data: DataSettings) -> tuple[ViewSpec, ...]:
         """The views of each image, in the order that `forward` gets them."""
         return (data.view, data.view)
+
+    def input_sizes(self, data: DataSettings) -> tuple[int, ...]:
+        """Pixels along each side of what the encoders get to see."""
+        return tuple(view.size for view in self.views(data))
+
+    def evaluated_encoder(self, make_encoder: MakeEncoder) -> Encoder:
+        """What is evaluated and exported, with its first weights."""
+        return make_encoder()
+
+    @property
+    def takes_alpha(self) -> bool:
+        """Whether the loss is the objective's, with its margin, α and normaliser."""
+        return True
 
     def offered(self, num_queries: int) -> int | None:
         """How many negatives a batch offers each query; None: it offers none."""

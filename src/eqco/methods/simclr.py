@@ -23,6 +23,7 @@ class SimCLRSettings(MethodSettings):
 
     name = "simclr"
     symmetric = True
+    num_contrasts = 2
 
     count: int | None = None
     """Negatives drawn for each query from the batch; None: all 2N − 2, or N − 1 of one view."""

@@ -53,6 +53,8 @@ class Plan:
     largest_overshoot: float
     dim: int
     queue_bytes: int
+    bank_bytes: int
+    """Of the memory banks, with a row for each image."""
     logits_bytes: int
     """The matrix of similarities, which is not held here."""
     loss_bytes: int
@@ -105,7 +107,8 @@ def plan(
     check_numbers(n, dim, dataset_size, epochs, tau, base)
 
     offered = recipe.method.offered(n)
-    count = resolve_negatives(method_at(recipe, n), n, dim, num_negatives, memory)
+    banks = recipe.method.num_banks
+    count = resolve_negatives(method_at(recipe, n), n, dim, num_negatives, memory, dataset_size)
     alpha = recipe.objective.alpha if alpha is None else alpha
     plain = alpha is None
     alpha = float(count) if alpha is None else alpha
@@ -136,8 +139,9 @@ def plan(
         information_kind="bound" if guaranteed else "estimate",
         largest_overshoot=overshoot,
         dim=dim,
-        queue_bytes=queue_bytes(count, dim) if offered is None else 0,
-        logits_bytes=logits_bytes((2 if symmetric else 1) * n, count),
+        queue_bytes=queue_bytes(count, dim) if offered is None and not banks else 0,
+        bank_bytes=queue_bytes(banks * dataset_size, dim),
+        logits_bytes=logits_bytes(recipe.method.num_contrasts * n, count),
         loss_bytes=loss_bytes(
             n, count, dim, pool=pool, in_batch=offered is not None, symmetric=symmetric
         ),
@@ -147,7 +151,7 @@ def plan(
         total_steps=steps * epochs,
         warnings=(
             *warnings_on_alpha(recipe, count, alpha, overshoot, plain),
-            *warnings_on_sizes(n, count, dataset_size, queue=offered is None),
+            *warnings_on_sizes(n, count, dataset_size, queue=offered is None and not banks),
             *advice_on_small_batches(recipe.method, n),
         ),
         snippets=equivalent_snippets(
@@ -158,6 +162,7 @@ def plan(
             alpha=alpha,
             temperature=tau,
             dim=dim,
+            bank_rows=dataset_size if banks else 0,
         ),
     )
 
@@ -186,6 +191,7 @@ def resolve_negatives(
     dim: int,
     num_negatives: int | None,
     memory: int | None,
+    dataset_size: int,
 ) -> int:
     """K: as given, as large as the memory allows, or the recipe's."""
     offered = method.offered(num_queries)
@@ -200,6 +206,11 @@ def resolve_negatives(
                 f"--num-negatives={num_negatives} and --memory were both given; --memory chooses "
                 f"K. Give one of them."
             )
+        if method.num_banks:
+            raise InputError(
+                f"--memory chooses the length of a queue, and {method.name} has memory banks with "
+                f"a row for each image. Give --num-negatives, or --framework mocov1 or mocov2."
+            )
         if offered is not None:
             raise InputError(
                 f"--memory chooses the length of a queue, and {method.name} has none: its batch "
@@ -212,6 +223,11 @@ def resolve_negatives(
         raise InputError(f"{method.name} has no negatives, so that there is nothing to plan.")
     if count < 1:
         raise InputError(f"--num-negatives={count}; a query needs at least 1 negative.")
+    if method.num_banks and count >= dataset_size:
+        raise InputError(
+            f"--num-negatives={count}, but a bank of --dataset-size={dataset_size} images offers "
+            f"{dataset_size - 1} per query. Lower --num-negatives."
+        )
     if offered is not None and count > offered:
         raise InputError(
             f"--num-negatives={count}, but a batch of --num-queries={num_queries} offers {offered} "

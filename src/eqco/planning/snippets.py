@@ -34,12 +34,22 @@ def equivalent_snippets(
     alpha: float,
     temperature: float,
     dim: int,
+    bank_rows: int = 0,
 ) -> tuple[Snippet, ...]:
     """This package first, then MoCo's code, lightly and pytorch-metric-learning.
 
-    `offered` are the negatives that the batch offers; None where a queue does. With `symmetric`
-    both views are queries and keys.
+    `offered` are the negatives that the batch offers; None where a queue does, or a memory bank of
+    `bank_rows` images. With `symmetric` both views are queries and keys.
     """
+    if bank_rows:
+        return (
+            bank_snippet(bank_rows, num_negatives, alpha, temperature, dim),
+            moco_snippet("batch", num_queries, num_negatives, alpha, temperature),
+            *(
+                Snippet(library, "It has no memory with a row for each image.", "")
+                for library in ("lightly", "pytorch-metric-learning")
+            ),
+        )
     source: Source = "both views" if symmetric else "queue" if offered is None else "batch"
     K = num_negatives if offered is None else offered
     return (
@@ -77,6 +87,21 @@ def eqco_snippet(
         )
         {loss}
         """
+    return Snippet("eqco", remark, tidy(code))
+
+
+def bank_snippet(
+    rows: int, num_negatives: int, alpha: float, temperature: float, dim: int
+) -> Snippet:
+    """The loss and a memory bank, in a training loop of one's own."""
+    code = f"""
+        loss_fn = eqco.EqCoLoss(temperature={temperature:g}, alpha={literal(alpha)})
+        bank = eqco.MemoryBank({rows}, dim={dim})
+        drawn = bank.negatives(index, {num_negatives}, seed=0, step=step, shared=True)
+        loss = loss_fn(queries, bank.positives(index), drawn)  # in every step
+        bank.update(queries, index)  # after it
+        """
+    remark = "In your own loop; `index` says which images the queries are."
     return Snippet("eqco", remark, tidy(code))
 
 

@@ -6,7 +6,14 @@ frameworks; see docs/paper_notes.md.
 
 from dataclasses import replace
 
-from eqco.methods import MoCoSettings, SimCLRSettings, SiMoSettings
+from eqco.methods import (
+    CMCSettings,
+    InfoMinSettings,
+    MoCoSettings,
+    PIRLSettings,
+    SimCLRSettings,
+    SiMoSettings,
+)
 from eqco.recipes.profiles import at_scale, find_profile
 from eqco.recipes.schema import (
     DataSettings,
@@ -49,7 +56,39 @@ SIMCLR = Recipe(
     optimiser=OptimiserSettings(base_learning_rate=0.3, weight_decay=1e-6, warmup_epochs=10),
 )
 
-RECIPES = {"simo": SIMO, "mocov1": MOCO_V1, "mocov2": MOCO_V2, "simclr": SIMCLR}
+# Published for N = 128: a rate of 0.03, and 240 epochs with drops at 120, 160 and 200.
+CMC = Recipe(
+    method=CMCSettings(count=16384),
+    objective=ObjectiveSettings(temperature=0.07),
+    data=DataSettings(pipeline="cmc"),
+    encoder=EncoderSettings(head="linear"),
+    optimiser=OptimiserSettings(base_learning_rate=0.06, schedule="steps", drops=(100, 133, 167)),
+)
+
+# Published for N = 1024, with a rate that follows N.
+PIRL = Recipe(
+    method=PIRLSettings(count=32000),
+    objective=ObjectiveSettings(temperature=0.07),
+    data=DataSettings(pipeline="pirl"),
+    encoder=EncoderSettings(head="linear"),
+)
+
+INFOMIN = replace(
+    MOCO_V2,
+    method=InfoMinSettings(queue_size=65536),
+    objective=ObjectiveSettings(temperature=0.15),
+    data=DataSettings(pipeline="infomin"),
+)
+
+RECIPES = {
+    "simo": SIMO,
+    "mocov1": MOCO_V1,
+    "mocov2": MOCO_V2,
+    "simclr": SIMCLR,
+    "infomin": INFOMIN,
+    "cmc": CMC,
+    "pirl": PIRL,
+}
 
 
 def named_recipe(name: str, profile: str = "paper") -> Recipe:

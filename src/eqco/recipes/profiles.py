@@ -55,7 +55,7 @@ class Scale:
         epochs: what 200 epochs of the paper become.
         num_queries: N, where the paper has 256.
         memory: the longest queue, where the paper has 65536: one as long as the data set would
-            hold older keys of the query's own image.
+            hold older keys of the query's own image; and the most that is drawn from a bank.
         intervals: steps or epochs between log lines, diagnostics and checkpoints.
         small: what networks and images become; None: as published.
     """
@@ -198,7 +198,7 @@ def at_scale(
     return replace(
         recipe,
         **changed,
-        method=scale_method(method, small, scale.memory),
+        method=scale_method(method, small, scale.memory, length),
         data=replace(recipe.data, image_size=small.image_size),
         encoder=replace(
             recipe.encoder, backbone="light", bn_groups=min(2, recipe.encoder.bn_groups)
@@ -219,14 +219,24 @@ def method_at(recipe: Recipe, num_queries: int) -> MethodSettings:
     return replace(recipe.method, **changes)
 
 
-def scale_method(method: MethodSettings, small: Small, memory: int) -> MethodSettings:
-    """A key encoder that keeps up and a queue that fits, where the method has them."""
-    changes = {
+def scale_method(
+    method: MethodSettings, small: Small, memory: int, length: int = PUBLISHED_EPOCHS
+) -> MethodSettings:
+    """A key encoder that keeps up, a memory that fits and prototypes that share it, where the
+    method has them; what begins at some epoch does so at its share of `length` epochs.
+    """
+    given = asdict(method)
+    changes: dict[str, Any] = {
         "ema_decay": small.ema_decay,
-        "ema_schedule": small.ema_schedule,
         "queue_size": min(method.queue_size, memory),
+        "num_prototypes": min(given.get("num_prototypes", 0), memory),
+        "queue_epoch": round(given.get("queue_epoch", 0) * length / PUBLISHED_EPOCHS),
     }
-    return replace(method, **{name: changes[name] for name in changes.keys() & asdict(method)})
+    if small.ema_schedule != "constant":
+        changes["ema_schedule"] = small.ema_schedule
+    if method.num_banks:
+        changes["count"] = min(given["count"], memory)
+    return replace(method, **{name: changes[name] for name in changes.keys() & given})
 
 
 def scale_optimiser(optimiser: OptimiserSettings, length: int, scale: Scale) -> OptimiserSettings:

@@ -130,8 +130,10 @@ class Recipe:
     def __post_init__(self) -> None:
         check_ranges(self)
         self.method.check(num_queries=self.contrasted_size)
+        self.method.views(self.data)  # which refuses sizes that it cannot make
         check_batch_norm(self)
         check_normaliser(self)
+        check_loss(self)
 
     @property
     def contrasted_size(self) -> int:
@@ -219,6 +221,20 @@ def check_normaliser(recipe: Recipe) -> None:
             "objective.normaliser=queue without a queue beside the negatives of the batch. Choose "
             "SiMo with --method.queue-size 4096, or --objective.normaliser instance."
         )
+
+
+def check_loss(recipe: Recipe) -> None:
+    """Refuse settings of the objective to a method whose loss has none of them."""
+    if recipe.method.takes_alpha:
+        return
+    alpha, kind = recipe.objective.alpha, recipe.objective.normaliser
+    given = {f"alpha={alpha}": alpha is not None, f"normaliser={kind}": kind != "batch"}
+    for name, unwanted in given.items():
+        if unwanted:
+            raise InputError(
+                f"objective.{name} with the loss of {recipe.method.name} as published, which has "
+                f"no margin. Leave it out, or choose --method.loss softmax."
+            )
 
 
 def check_batch_norm(recipe: Recipe) -> None:

@@ -17,6 +17,7 @@ from eqco.theory.gaussians import (
     gaussian_pairs,
 )
 from eqco.theory.infonce import info_nce, info_nce_gradient, posterior
+from eqco.theory.nce import first_log_normaliser, noise_contrastive
 from eqco.theory.rules import effective_alpha, eqco_margin, positive_prior, scaled_learning_rate
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "eqco_margin",
     "exact_gaussian_bound",
     "expected_gradient_bound",
+    "first_log_normaliser",
     "gaussian_correlation",
     "gaussian_information",
     "gaussian_log_ratio",
@@ -36,6 +38,7 @@ __all__ = [
     "information_bound",
     "is_guaranteed_bound",
     "largest_overshoot",
+    "noise_contrastive",
     "positive_prior",
     "posterior",
     "scaled_learning_rate",

@@ -5,7 +5,7 @@ length of the step, by ones that take the batch in pieces. What the loss gives b
 then carried through the encoder, piece by piece (see `eqco.cached_backward`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -17,6 +17,8 @@ from eqco.methods import Method
 
 __all__ = ["InPieces", "in_pieces"]
 
+Encode = Callable[[Tensor], Tensor]
+
 
 class InPieces(nn.Module):
     """An encoder that takes a batch in pieces and keeps what backward needs of none.
@@ -26,37 +28,45 @@ class InPieces(nn.Module):
         size: rows of a piece.
     """
 
-    def __init__(self, encoder: nn.Module, size: int):
+    def __init__(self, encoder: Encoder, size: int):
         super().__init__()
         self.encoder, self.size = encoder, size
-        self.calls: list[tuple[tuple[Tensor, ...], list[list[tuple]], Tensor]] = []
+        self.calls: list[tuple[Encode, tuple[Tensor, ...], list[list[tuple]], Tensor]] = []
 
     def forward(self, images: Tensor) -> Tensor:
         """Embeddings; with gradient wanted, as a leaf that collects theirs."""
+        return self.in_pieces(self.encoder, images)
+
+    def features(self, images: Tensor) -> Tensor:
+        """The same of the backbone's features."""
+        return self.in_pieces(self.encoder.features, images)
+
+    def in_pieces(self, encode: Encode, images: Tensor) -> Tensor:
+        """What `encode` makes of the images, piece by piece."""
         pieces = torch.split(images, self.size)
         if not torch.is_grad_enabled():
-            return torch.cat([self.encoder(piece) for piece in pieces])
+            return torch.cat([encode(piece) for piece in pieces])
         devices = [] if images.device.type == "cpu" else [images.device]
         states, found = [], []
         with torch.no_grad(), kept_buffers([self.encoder]):
             for piece in pieces:
                 states.append(random_states(devices))
-                found.append(self.encoder(piece))
+                found.append(encode(piece))
         torch.clear_autocast_cache()
         leaf = torch.cat(found).requires_grad_()
-        self.calls.append((pieces, states, leaf))
+        self.calls.append((encode, pieces, states, leaf))
         return leaf
 
     def carry_back(self) -> None:
         """Encode every piece again, and give it its part of the gradient."""
-        for pieces, states, leaf in self.calls:
+        for encode, pieces, states, leaf in self.calls:
             assert leaf.grad is not None
             devices = [] if leaf.device.type == "cpu" else [leaf.device]
             afterwards = random_states(devices)
             parts = torch.split(leaf.grad, self.size)
             for piece, state, gradient in zip(pieces, states, parts, strict=True):
                 set_random_states(state)
-                torch.autograd.backward(self.encoder(piece), gradient)
+                torch.autograd.backward(encode(piece), gradient)
                 torch.clear_autocast_cache()
             set_random_states(afterwards)
 

@@ -215,7 +215,7 @@ def optimise(
     distributed, optimiser = components.distributed, components.optimiser
     method = distributed or components.method
     optimiser.zero_grad(set_to_none=True)
-    count, losses, new_keys = len(micro_batches), [], []
+    count, losses, new_keys, new_index = len(micro_batches), [], [], []
     for number, batch in enumerate(micro_batches):
         # gradients are averaged over processes once, with the last micro-batch
         last = number == count - 1
@@ -227,10 +227,12 @@ def optimise(
         losses.append(loss.detach())
         if output.new_keys is not None:
             new_keys.append(output.new_keys)
+        if output.new_index is not None:
+            new_index.append(output.new_index)
     scaler.step(optimiser)
     scaler.update()
-    mean_loss, joined = torch.stack(losses).sum(), torch.cat(new_keys) if new_keys else None
-    return StepOutput(mean_loss, output.contrasts, joined)
+    keys, index = (torch.cat(each) if each else None for each in (new_keys, new_index))
+    return StepOutput(torch.stack(losses).sum(), output.contrasts, keys, index)
 
 
 def optimise_cached(

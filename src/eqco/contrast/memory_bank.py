@@ -1,0 +1,164 @@
+"""A memory of every instance: one row for each, which follows its embeddings."""
+
+import os
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from eqco.contrast.negatives import Negatives, has_values, uncompiled
+from eqco.contrast.sampled import sampled_negatives
+from eqco.runtime import processes
+from eqco.runtime.errors import InputError
+from eqco.runtime.seeds import generator_for
+
+__all__ = ["MemoryBank", "machine_memory"]
+
+
+class MemoryBank(nn.Module):
+    """One unit vector for each instance of the data set, as positives and negatives.
+
+    Reading never changes it; `update` is the only writer and is called after the step:
+
+    .. math:: r_i \\leftarrow \\frac{\\beta r_i + (1 - \\beta) k_i}{\\| \\cdot \\|}
+
+    A query's own row is never among its negatives. With several processes each bank holds the rows
+    of all: give `update` the keys of all processes. The rows are in the state dict.
+
+    Args:
+        num_instances: rows; the place of an instance in the data set is its row.
+        dim: D, the size of a row.
+        num_views: rows of each instance, where its views have embeddings of their own (CMC).
+        decay: β, how much of a row is kept at each visit.
+        seed: of the first rows, which are drawn.
+
+    >>> bank = MemoryBank(100, dim=8)
+    >>> index = torch.tensor([7, 50, 3])  # the instances of this batch
+    >>> bank.negatives(index, 16, seed=0, step=0).num_negatives
+    16
+    >>> bank.update(torch.ones(3, 8), index)
+    """
+
+    rows: Tensor
+
+    def __init__(
+        self, num_instances: int, dim: int, *, num_views: int = 1, decay: float = 0.5, seed: int = 0
+    ):
+        super().__init__()
+        if num_instances < 2 or dim < 1 or num_views < 1:
+            raise InputError(
+                f"a memory bank of num_instances={num_instances}, dim={dim} and num_views="
+                f"{num_views}; it needs at least 2 instances, 1 dimension and 1 view."
+            )
+        if not 0 <= decay < 1:
+            raise InputError(f"decay={decay}; it must be at least 0 and less than 1 (no news).")
+        refuse_larger_than_memory(num_instances, dim, num_views)
+        self.decay = decay
+        generator = generator_for("memory bank", seed)
+        rows = torch.rand(num_views, num_instances, dim, generator=generator, device="cpu")
+        self.register_buffer("rows", F.normalize(rows.mul_(2).sub_(1), dim=2))
+
+    @property
+    def num_instances(self) -> int:
+        """The instances that have a row."""
+        return self.rows.shape[1]
+
+    def positives(self, index: Tensor, view: int = 0) -> Tensor:
+        """The rows of these instances, (N, D), without gradient."""
+        return self.rows[view].index_select(0, self.check_index(index))
+
+    @uncompiled
+    def negatives(
+        self,
+        index: Tensor,
+        count: int,
+        *,
+        seed: int,
+        step: int,
+        view: int = 0,
+        shared: bool = False,
+    ) -> Negatives:
+        """`count` rows of other instances for each query, a function of (seed, step).
+
+        Use them before the next `update`: without `shared` they are the bank itself, not a copy.
+
+        Args:
+            index: the instances of this process's queries, (n,); other processes have as many.
+            count: K.
+            seed: of the draws.
+            step: each has its own draw.
+            view: whose rows.
+            shared: one draw for all queries instead of one for each.
+        """
+        num_queries = len(index) * processes.world_size()
+        places = torch.arange(num_queries, device=index.device)[processes.own_rows(num_queries)]
+        pool = Negatives(self.rows[view], excluded=self.check_index(index)[:, None])
+        return sampled_negatives(
+            pool, count, seed=seed, step=step, index=places, num_queries=num_queries, shared=shared
+        )
+
+    @uncompiled
+    @torch.no_grad()
+    def update(self, keys: Tensor, index: Tensor) -> None:
+        """Move the rows of these instances towards their keys.
+
+        Args:
+            keys: embeddings of any length, of all processes, (M, D); of several views side by side,
+                (M, views · D).
+            index: their instances, (M,). Of one that comes twice, as in place of an image that
+                cannot be read, the last counts.
+        """
+        num_views, _, dim = self.rows.shape
+        if keys.shape != (len(index), num_views * dim):
+            raise InputError(
+                f"keys of shape {tuple(keys.shape)} for {len(index)} instances of {num_views} × "
+                f"{dim}; they must be ({len(index)}, {num_views * dim})."
+            )
+        # every copy of an instance writes what its last one does; unique would wait for the device
+        same = self.check_index(index)[:, None] == index
+        last = len(index) - 1 - same.flip(1).to(torch.uint8).argmax(dim=1)
+        views = keys[last].to(self.rows).view(-1, num_views, dim).transpose(0, 1)
+        moved = torch.lerp(F.normalize(views, dim=2), self.rows[:, index], self.decay)
+        self.rows[:, index] = F.normalize(moved, dim=2)
+
+    def check_index(self, index: Tensor) -> Tensor:
+        """Refuse what is no row of the bank."""
+        if not isinstance(index, Tensor) or index.dim() != 1 or index.dtype != torch.int64:
+            raise InputError(
+                f"index={index!r}; it must be a tensor (N,) of type torch.int64: the row of each "
+                f"instance."
+            )
+        if index.device.type == "cpu" and has_values(index) and len(index):
+            low, high = int(index.min()), int(index.max())
+            if low < 0 or high >= self.num_instances:
+                raise InputError(
+                    f"index holds {low} to {high}, but the bank's {self.num_instances} instances "
+                    f"have the numbers 0 to {self.num_instances - 1}."
+                )
+        return index
+
+    def extra_repr(self) -> str:
+        """What is inside the brackets of the bank's repr."""
+        num_views, count, dim = self.rows.shape
+        return f"{num_views} × {count} rows, dim={dim}, decay={self.decay}"
+
+
+def refuse_larger_than_memory(num_instances: int, dim: int, num_views: int) -> None:
+    """Refuse a bank that this machine cannot hold, before it is allocated."""
+    size = num_instances * dim * num_views * torch.finfo(torch.get_default_dtype()).bits // 8
+    memory = machine_memory()
+    if memory is not None and size > memory:
+        raise InputError(
+            f"a memory bank of {num_views} × {num_instances} rows of dim={dim} takes "
+            f"{size / 1e9:.1f} GB, and this machine has {memory / 1e9:.1f} GB. Lower "
+            f"encoder.embedding_dim or train on fewer images; a queue (--recipe mocov2) needs no "
+            f"row for each."
+        )
+
+
+def machine_memory() -> int | None:
+    """Bytes of memory of this machine; None where the system does not tell."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return None

@@ -1,0 +1,123 @@
+"""A run of CMC: two networks, evaluated side by side, exported together or one by one."""
+
+import os
+import signal
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from together import Pictures
+from torch.testing import assert_close
+
+from eqco.assembly import load, open_weights, resume, train
+from eqco.assembly.export import export_weights
+from eqco.assembly.weights import half_of, random_like
+from eqco.cli.main import main
+from eqco.recipes import named_recipe
+from eqco.runtime.checkpoints import read_checkpoint
+from eqco.runtime.errors import InputError
+from eqco.runtime.run_directory import RunDirectory
+
+IMAGES = torch.randn(3, 3, 16, 16, generator=torch.Generator().manual_seed(7))
+
+
+def recipe_of(name, **method):
+    """Six steps on ninety-six pictures."""
+    recipe = named_recipe(name, "smoke")
+    training = replace(recipe.training, num_queries=16, log_every=1, diagnose_every=4)
+    return replace(recipe, method=replace(recipe.method, **method), training=training)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    place = tmp_path_factory.mktemp("runs") / "cmc"
+    train(Pictures(), recipe_of("cmc", count=20), out=place)
+    return place
+
+
+def stop_at_three(report):
+    if report.step == 3:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_its_features_are_those_of_both_networks(run):
+    weights = open_weights(run)
+    assert str(weights.architecture) == "lab:light"
+    assert (weights.feature_dim, weights.in_channels) == (512, 3)
+    halves = [half_of(weights, half).backbone(IMAGES) for half in ("luminance", "chroma")]
+    assert_close(torch.cat(halves, dim=1), weights.backbone(IMAGES))
+    assert_close(load(run).features(IMAGES), weights.backbone(IMAGES))
+    picture = np.zeros((20, 30, 3), dtype=np.uint8)
+    assert load(run).embed([picture]).shape == (1, 512)
+
+
+def test_an_untrained_network_of_its_kind_differs(run):
+    weights = open_weights(run)
+    other = random_like(weights).backbone(IMAGES)
+    assert other.shape == (3, 512)
+    assert not torch.allclose(other, weights.backbone(IMAGES))
+
+
+@pytest.mark.parametrize("half", [None, "luminance", "chroma"])
+def test_exported_and_opened_again_it_gives_the_same_features(run, half, tmp_path):
+    weights = open_weights(run)
+    weights = weights if half is None else half_of(weights, half)
+    export_weights(weights, "safetensors", tmp_path / "file.safetensors")
+    opened = open_weights(tmp_path / "file.safetensors")
+    assert opened.architecture == weights.architecture
+    assert torch.equal(opened.backbone(IMAGES), weights.backbone(IMAGES))
+
+
+@pytest.mark.end_to_end
+def test_the_command_exports_one_half_as_a_graph(run, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["export", str(run), "--to", "onnx", "--half", "chroma", "--out", "c.onnx"]) == 0
+    assert "lab-chroma:light backbone" in (tmp_path / "c.md").read_text()
+    assert "256 features" in (tmp_path / "c.md").read_text()
+
+
+@pytest.mark.parametrize("to", ["torchvision", "timm", "moco"])
+def test_formats_that_know_no_halves_refuse_them(run, to, tmp_path):
+    with pytest.raises(InputError, match=r"lab:light.*--to safetensors"):
+        export_weights(open_weights(run), to, tmp_path / "file.pth")
+
+
+def test_a_half_of_what_has_none_is_refused(run):
+    with pytest.raises(InputError, match=r"--half chroma: random has no network for chroma alone"):
+        half_of(open_weights("random", backbone="light"), "chroma")
+    alone = half_of(open_weights(run), "luminance")
+    with pytest.raises(InputError, match=r"--half chroma: .* has no network"):
+        half_of(alone, "chroma")
+
+
+def test_grey_images_are_refused_before_anything_is_written(tmp_path):
+    pixels = torch.randint(256, (80, 1, 16, 16), dtype=torch.uint8)
+    data = [(each, 0) for each in pixels]
+    with pytest.raises(InputError, match=r"method cmc splits red.* the images have 1 band\."):
+        train(data, recipe_of("cmc", count=9), out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [
+        ("cmc", {"count": 20, "loss": "nce"}),
+        ("pirl", {"count": 20, "shared": False}),
+        ("infomin", {"queue_size": 40}),
+    ],
+)
+def test_stopped_and_resumed_equals_never_stopped(name, method, tmp_path):
+    recipe = recipe_of(name, **method)
+    train(Pictures(), recipe, out=tmp_path / "whole")
+    train(Pictures(), recipe, out=tmp_path / "cut", show=stop_at_three)
+    assert read_checkpoint(RunDirectory(tmp_path / "cut").last)["step"] == 3
+    resume(tmp_path / "cut", Pictures())
+    whole, cut = (read_checkpoint(RunDirectory(tmp_path / each).last) for each in ("whole", "cut"))
+    for part in ("method", "optimiser"):
+        assert_close(cut[part], whole[part], rtol=0, atol=0)
+
+
+def test_more_negatives_than_images_are_refused_with_a_remedy(tmp_path):
+    with pytest.raises(InputError, match=r"method.count=96, but a bank of 96 images offers 95"):
+        train(Pictures(), recipe_of("pirl", count=96), out=tmp_path / "run")
