@@ -37,7 +37,7 @@ class DataSettings:
 
     image_size: int = 224
     """Pixels along each side of a view."""
-    pipeline: Literal["mocov1", "mocov2", "simclr"] = "mocov2"
+    pipeline: Literal["mocov1", "mocov2", "simclr", "infomin"] = "mocov2"
     """The augmentation; mocov2 is also that of SiMo, which is MoCo without a queue."""
     workers: int = 0
     """Processes that decode images from disk; sets held in memory need none."""
