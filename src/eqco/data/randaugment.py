@@ -140,7 +140,8 @@ def sharpen(images: Tensor, number: Tensor, size: Tensor, fill: Tensor) -> Tenso
     inner = images[:, :, 1:-1, 1:-1]
     blurred = ((9 * F.avg_pool2d(images, 3, stride=1)).round_() + 4 * inner).div_(13).round_()
     sharpened = images.clone()
-    sharpened[:, :, 1:-1, 1:-1] = torch.lerp(blurred, inner, per_image(size)).clamp_(0, 255).floor_()
+    away = torch.lerp(blurred, inner, per_image(size)).clamp_(0, 255).floor_()
+    sharpened[:, :, 1:-1, 1:-1] = away
     return sharpened
 
 
