@@ -19,7 +19,7 @@ from toy_method import ToySettings
 from eqco.assembly import build_components
 from eqco.data import Augment, source_from_dataset
 from eqco.evaluation import extract_features
-from eqco.methods import MoCoSettings, SimCLRSettings, SiMoSettings
+from eqco.methods import CPCSettings, MoCoSettings, SimCLRSettings, SiMoSettings
 from eqco.recipes import (
     DataSettings,
     EncoderSettings,
@@ -109,6 +109,10 @@ CASES = {
     "simclr, in two micro-batches": tiny(SimCLRSettings(count=4), accumulation_steps=2),
     "simo, remembered": tiny(simo(), objective=remembered("instance")),
     "simo, remembered queue": tiny(simo(queue_size=21), objective=remembered("queue")),
+    "cpc": tiny(CPCSettings(grid=3), data=DataSettings(image_size=12)),
+    "cpc, other images": tiny(
+        CPCSettings(grid=3, other_images_only=True), data=DataSettings(image_size=12)
+    ),
     "toy": tiny(ToySettings()),
 }
 

@@ -51,18 +51,22 @@ def test_the_published_settings():
         "mocov1": (0.03, 0.9, 1e-4, "steps", 0, 0.07, True, "linear", "mocov1"),
         "mocov2": (0.03, 0.9, 1e-4, "cosine", 0, 0.2, True, "mlp", "mocov2"),
         "simclr": (0.3, 0.9, 1e-6, "cosine", 10, 0.1, False, "normalised", "simclr"),
+        "cpcv2": (0.03, 0.9, 1e-4, "cosine", 10, 0.2, False, "linear", "mocov2"),
     }
     assert RECIPES["mocov1"].optimiser.drops == (120, 160)
-    for recipe in RECIPES.values():
+    for name, recipe in RECIPES.items():
         assert (recipe.training.num_queries, recipe.training.epochs) == (256, 200)
-        assert (recipe.encoder.backbone, recipe.encoder.embedding_dim) == ("resnet50", 128)
+        patches = name == "cpcv2"
+        network = ("resnet50-ln", 64) if patches else ("resnet50", 128)
+        assert (recipe.encoder.backbone, recipe.encoder.embedding_dim) == network
+        assert recipe.data.image_size == (260 if patches else 224)
     assert RECIPES["simo"].method == SiMoSettings(count=16, ema_decay=0.999)
     assert RECIPES["mocov2"].method == MoCoSettings(queue_size=65536, ema_decay=0.999)
     assert RECIPES["mocov1"].method == RECIPES["mocov2"].method
     # Figure 3b's largest K, where the margin is zero
     assert RECIPES["simclr"].method == SimCLRSettings(count=256, both_views=True)
     alphas = {name: recipe.objective.alpha for name, recipe in RECIPES.items()}
-    assert alphas == {"simo": 256, "mocov1": None, "mocov2": None, "simclr": 256}
+    assert alphas == {"simo": 256, "mocov1": None, "mocov2": None, "simclr": 256, "cpcv2": None}
 
 
 def test_the_square_root_rule_has_a_base_of_its_own():

@@ -105,7 +105,7 @@ def write_timm(weights: Weights, out: Path) -> tuple[str, ...]:
     """A state dict for timm's network of that name without its classifier."""
     architecture = weights.architecture
     plain = architecture is not None and (architecture.width, architecture.stem) == (1, "imagenet")
-    if architecture is None or not plain or architecture.name == "light":
+    if architecture is None or not plain or architecture.name.endswith(("light", "-ln")):
         raise InputError(f"timm has no network like {network_name(weights)}. {remedy(weights)}")
     name = architecture.name.removeprefix(TIMM)
     size = weights.image_size

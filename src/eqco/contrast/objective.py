@@ -403,6 +403,7 @@ class Objective:
     Args:
         temperature: τ.
         alpha: the number of negatives imitated; None: plain InfoNCE; math.inf: decoupled.
+        similarity: "cosine", or "dot" of embeddings as they are.
 
     >>> views = torch.randn(2, 8, 4)
     >>> contrast = Contrast(views[0], views[1], Negatives(torch.randn(16, 4)))
@@ -412,10 +413,11 @@ class Objective:
 
     temperature: float
     alpha: float | None = None
+    similarity: Similarity = "cosine"
     source = "batch"
 
     def __post_init__(self) -> None:
-        check_setting(self.temperature, self.alpha, None, "cosine", "mean")
+        check_setting(self.temperature, self.alpha, None, self.similarity, "mean")
 
     def __call__(self, contrasts: Sequence[Contrast]) -> Tensor:
         """Weighted sum of the mean losses."""
@@ -429,6 +431,7 @@ class Objective:
                 contrast.negatives,
                 temperature=self.temperature,
                 alpha=self.alpha,
+                similarity=self.similarity,
             )
             for contrast in contrasts
         ]

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from eqco.encoders.layer_norm import LAYER_NORM, layer_norm
 from eqco.encoders.light import LightEncoder
 from eqco.encoders.resnet import Stem, resnet
 from eqco.runtime.errors import InputError, MissingExtraError
@@ -72,7 +73,8 @@ def backbone_named(
     """A backbone with fresh weights.
 
     Args:
-        name: "resnet18", "resnet34", "resnet50", "light", or "timm:NAME" for any network of timm.
+        name: "resnet18", "resnet34", "resnet50", "light", each also with "-ln" for layer norm, or
+            "timm:NAME" for any network of timm.
         width: multiplies the channels of a ResNet.
         stem: first layers of a ResNet, "imagenet" or "small".
         in_channels: bands of the images, which the first layer takes.
@@ -87,6 +89,9 @@ def backbone_named(
     """
     if in_channels < 1:
         raise InputError(f"in_channels={in_channels}; images have at least 1 band.")
+    plain = name.removesuffix(LAYER_NORM)
+    if plain != name and plain in (*RESNETS, "light"):
+        return layer_norm(backbone_named(plain, width=width, stem=stem, in_channels=in_channels))
     if name in RESNETS:
         return resnet(RESNETS[name], width=width, stem=stem, in_channels=in_channels)
     if name != "light" and not name.startswith(TIMM):

@@ -4,7 +4,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar, Literal, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -101,6 +101,8 @@ class MethodSettings(ABC):
     name: ClassVar[str]
     symmetric: ClassVar[bool] = False
     """Whether every view is both query and key, with gradient to the keys."""
+    cacheable: ClassVar[bool] = True
+    """Whether encoders are called for embeddings alone, so that they can take a batch in pieces."""
 
     def views(self, data: DataSettings) -> tuple[ViewSpec, ...]:
         """The views of each image, in the order that `forward` gets them."""
@@ -109,6 +111,21 @@ class MethodSettings(ABC):
     def offered(self, num_queries: int) -> int | None:
         """How many negatives a batch offers each query; None: it offers none."""
         return None
+
+    @property
+    def queries_per_image(self) -> int:
+        """How many queries each image of a batch gives."""
+        return 2 if self.symmetric else 1
+
+    @property
+    def independent_negatives(self) -> bool:
+        """Whether negatives are drawn independently of the query, as EqCo's rule assumes."""
+        return True
+
+    @property
+    def similarity(self) -> Literal["cosine", "dot"]:
+        """What queries and keys are compared by."""
+        return "cosine"
 
     @property
     def queue_size(self) -> int:

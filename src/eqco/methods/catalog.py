@@ -1,6 +1,7 @@
 """All methods by name: add one by writing its file and a line here."""
 
 from eqco.methods.base import MethodSettings
+from eqco.methods.cpc import CPCSettings
 from eqco.methods.moco import MoCoSettings
 from eqco.methods.simclr import SimCLRSettings
 from eqco.methods.simo import SiMoSettings
@@ -8,5 +9,11 @@ from eqco.methods.simo import SiMoSettings
 __all__ = ["METHODS"]
 
 METHODS: dict[str, type[MethodSettings]] = {
-    settings.name: settings for settings in (SiMoSettings, MoCoSettings, SimCLRSettings)
+    settings.name: settings
+    for settings in (
+        SiMoSettings,
+        MoCoSettings,
+        SimCLRSettings,
+        CPCSettings,
+    )
 }

@@ -6,7 +6,7 @@ frameworks; see docs/paper_notes.md.
 
 from dataclasses import replace
 
-from eqco.methods import MoCoSettings, SimCLRSettings, SiMoSettings
+from eqco.methods import CPCSettings, MoCoSettings, SimCLRSettings, SiMoSettings
 from eqco.recipes.profiles import at_scale, find_profile
 from eqco.recipes.schema import (
     DataSettings,
@@ -49,7 +49,23 @@ SIMCLR = Recipe(
     optimiser=OptimiserSettings(base_learning_rate=0.3, weight_decay=1e-6, warmup_epochs=10),
 )
 
-RECIPES = {"simo": SIMO, "mocov1": MOCO_V1, "mocov2": MOCO_V2, "simclr": SIMCLR}
+# Paper: 6×6 patches of 80 pixels out of 260; rate and schedule of ResNet-50 are not published, so
+# those of MoCo v2 are taken.
+CPC_V2 = Recipe(
+    method=CPCSettings(),
+    objective=ObjectiveSettings(temperature=0.2),
+    data=DataSettings(image_size=260),
+    encoder=EncoderSettings(backbone="resnet50-ln", head="linear", embedding_dim=64),
+    optimiser=OptimiserSettings(warmup_epochs=10),
+)
+
+RECIPES = {
+    "simo": SIMO,
+    "mocov1": MOCO_V1,
+    "mocov2": MOCO_V2,
+    "simclr": SIMCLR,
+    "cpcv2": CPC_V2,
+}
 
 
 def named_recipe(name: str, profile: str = "paper") -> Recipe:

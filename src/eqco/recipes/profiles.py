@@ -186,7 +186,9 @@ def at_scale(
         method=scale_method(method, small.ema_decay, scale.memory),
         data=replace(recipe.data, image_size=small.image_size),
         encoder=replace(
-            recipe.encoder, backbone="light", bn_groups=min(2, recipe.encoder.bn_groups)
+            recipe.encoder,
+            backbone="light-ln" if recipe.encoder.backbone.endswith("-ln") else "light",
+            bn_groups=min(2, recipe.encoder.bn_groups),
         ),
     )
 
