@@ -29,12 +29,12 @@ from eqco.contrast import (
     in_batch_negatives,
     sampled_negatives,
 )
-from eqco.data import Augment, source_from_dataset
+from eqco.data import Augment, DataSettings, source_from_dataset
 from eqco.data.parameters import draw_parameters
-from eqco.data.pipelines import MOCO_V1, MOCO_V2, SIMCLR
+from eqco.data.pipelines import INFOMIN, MOCO_V1, MOCO_V2, SIMCLR
 from eqco.evaluation import extract_features, knn_accuracy, probe_accuracy
 from eqco.evaluation.features import Features
-from eqco.methods import METHODS, CMCSettings, MoCoSettings, PIRLSettings, SimCLRSettings
+from eqco.methods import METHODS, CMCSettings, CPCSettings, MoCoSettings, PIRLSettings, SimCLRSettings
 from eqco.recipes import Recipe
 from eqco.recipes.profiles import scale_method
 from eqco.training.diagnostics import diagnose
@@ -118,7 +118,9 @@ def vectors(*shape):
     return torch.randn(*shape, device="cuda")
 
 
-@pytest.mark.parametrize("pipeline", [MOCO_V1, MOCO_V2, SIMCLR], ids=["v1", "v2", "simclr"])
+@pytest.mark.parametrize(
+    "pipeline", [MOCO_V1, MOCO_V2, SIMCLR, INFOMIN], ids=["v1", "v2", "simclr", "infomin"]
+)
 def test_augmentation(gpu, pipeline):
     images = torch.zeros(8, 3, 40, 40, dtype=torch.uint8, device="cuda")
     with gpu.default:
@@ -136,6 +138,7 @@ CASES = {
     "simclr": tiny(SimCLRSettings()),
     "simclr, drawn": tiny(SimCLRSettings(count=4)),
     "simclr, other view": tiny(SimCLRSettings(both_views=False)),
+    "cpc": tiny(CPCSettings(grid=3), data=DataSettings(image_size=12)),
     "cmc, nce": light(CMCSettings(count=9, loss="nce")),
     "pirl, own draws": light(PIRLSettings(count=9, shared=False)),
 }

@@ -21,6 +21,7 @@ from eqco.evaluation import extract_features
 from eqco.methods import (
     METHODS,
     CMCSettings,
+    CPCSettings,
     MoCoSettings,
     PIRLSettings,
     SimCLRSettings,
@@ -123,6 +124,10 @@ CASES = {
     "simclr, in two micro-batches": tiny(SimCLRSettings(count=4), accumulation_steps=2),
     "simo, remembered": tiny(simo(), objective=remembered("instance")),
     "simo, remembered queue": tiny(simo(queue_size=21), objective=remembered("queue")),
+    "cpc": tiny(CPCSettings(grid=3), data=DataSettings(image_size=12)),
+    "cpc, other images": tiny(
+        CPCSettings(grid=3, other_images_only=True), data=DataSettings(image_size=12)
+    ),
     "toy": tiny(ToySettings()),
     "cmc, nce": light(CMCSettings(count=20, loss="nce")),
     "pirl, own draws": light(PIRLSettings(count=40, shared=False), accumulation_steps=2),

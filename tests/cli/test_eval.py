@@ -76,6 +76,28 @@ def test_every_table_has_pixels_random_weights_and_the_encoder(
         assert len(last["losses"]) == 2
 
 
+def test_fine_tuning_stands_beside_the_same_network_untrained(light, photos, tmp_path, capsys):
+    quick = ["--epochs", "2", "--batch-size", "4", "--labels", "0.5"]
+    arguments = ["eval", str(light), str(photos), "--protocol", "finetune", *quick]
+    assert main([*arguments, "--out", str(tmp_path)]) == 0
+    text = capsys.readouterr().out
+    result = json.loads((tmp_path / "finetune.json").read_text())
+    assert [row["name"] for row in result["rows"]] == ["random weights, light", "light.pt"]
+    for row in result["rows"]:
+        assert (row["by"], row["labelled_images"], len(row["losses"])) == ("fine-tuning", 12, 2)
+        assert row["top1"]["low"] <= row["top1"]["value"] <= row["top1"]["high"]
+    assert (result["settings"]["label_share"], result["settings"]["epochs"]) == (0.5, 2)
+    assert "12 labelled images (50 % of each class)" in " ".join(text.split())
+    # both trainings are done, and found so by their checkpoints
+    assert (tmp_path / "finetune.pt").exists()
+    assert (tmp_path / "finetune-random.pt").exists()
+    assert main([*arguments, "--out", str(tmp_path), "--overwrite"]) == 0
+    assert json.loads((tmp_path / "finetune.json").read_text())["rows"] == result["rows"]
+    capsys.readouterr()
+    assert main([*arguments, "--head-layers", "1", "--out", str(tmp_path / "head")]) == 2
+    assert "--head-layers 1, but this head has 0 linear layers" in capsys.readouterr().err
+
+
 def test_bad_input_is_reported_without_traceback(light, photos, tmp_path, capsys):
     save_photos(tmp_path / "other" / "train", 4)
     save_photos(tmp_path / "other" / "test", 3, classes=("Apple", "Pear"))

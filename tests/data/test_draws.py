@@ -9,7 +9,16 @@ from scipy import stats
 from torchvision.transforms import v2
 
 from eqco.data.parameters import Parameters, crop_boxes, draw_parameters
-from eqco.data.pipelines import LINEAR, MOCO_V1, MOCO_V2, SIMCLR, Pipeline, find_pipeline
+from eqco.data.pipelines import (
+    INFOMIN,
+    LINEAR,
+    MOCO_V1,
+    MOCO_V2,
+    SIMCLR,
+    Pipeline,
+    find_pipeline,
+)
+from eqco.data.randaugment import OPERATIONS
 from eqco.runtime.errors import InputError
 
 MANY = 20_000
@@ -79,6 +88,38 @@ def test_events_happen_as_often_as_the_pipeline_says():
         assert stats.binomtest(int(mask.sum()), MANY, probability).pvalue > SURE
 
 
+def test_randaugment_draws_its_operations_evenly_half_of_the_time_at_published_levels():
+    drawn = draw_parameters(INFOMIN, MANY, seed=0, step=0)
+    assert drawn.operation.shape == drawn.level.shape == (MANY, 2)
+    applied = drawn.operation >= 0
+    assert stats.binomtest(int(applied.sum()), 2 * MANY, 0.5).pvalue > SURE
+    counts = drawn.operation[applied].bincount(minlength=15)
+    assert len(counts) == len(OPERATIONS) == 15
+    assert stats.chisquare(counts.numpy()).pvalue > SURE
+    # with replacement: both draws are the same once in fifteen
+    both = applied.all(dim=1)
+    same = (drawn.operation[:, 0] == drawn.operation[:, 1]) & both
+    assert stats.binomtest(int(same.sum()), int(both.sum()), 1 / 15).pvalue > SURE
+    # N(10, ½) cut at 10: half of the levels are 10, the others half a normal below
+    level = drawn.level.flatten()
+    below = level.abs() < 1
+    assert stats.binomtest(int(below.sum()), 2 * MANY, 0.5).pvalue > SURE
+    half = stats.halfnorm(scale=0.05)
+    assert stats.kstest((1 - level.abs()[below]).numpy(), half.cdf).pvalue > SURE
+    assert stats.binomtest(int((level > 0).sum()), 2 * MANY, 0.5).pvalue > SURE
+
+
+def test_randaugment_leaves_all_other_draws_as_they_are():
+    with_it, without = (
+        draw_parameters(pipeline, 16, seed=3, step=4)
+        for pipeline in (INFOMIN, replace(INFOMIN, operations=0))
+    )
+    assert without.operation.shape == (16, 0)
+    names = {f.name for f in fields(with_it)} - {"operation", "level"}
+    for name in names:
+        assert torch.equal(getattr(with_it, name), getattr(without, name))
+
+
 def test_pipelines_without_an_operation_never_draw_it():
     drawn = draw_parameters(LINEAR, 1000, seed=0, step=0)
     assert not torch.stack([drawn.jittered, drawn.gray, drawn.blurred]).any()
@@ -128,6 +169,7 @@ def test_the_published_tables_are_what_the_pipelines_say():
         "mocov2": (0.2, (0.4, 0.4, 0.4, 0.1), 0.8, 0.5),
         "simo": (0.2, (0.4, 0.4, 0.4, 0.1), 0.8, 0.5),
         "simclr": (0.08, (0.8, 0.8, 0.8, 0.2), 0.8, 0.5),
+        "infomin": (0.2, (0.8, 0.8, 0.8, 0.2), 0.8, 0.5),
     }
     for name, (scale, factors, probability, blur) in rows.items():
         pipeline = find_pipeline(name)
@@ -136,6 +178,7 @@ def test_the_published_tables_are_what_the_pipelines_say():
         assert (jitter, pipeline.jitter_probability) == (factors, probability)
         assert (pipeline.blur_probability, pipeline.blur_sigma) == (blur, (0.1, 2.0))
         assert (pipeline.grayscale_probability, pipeline.flip_probability) == (0.2, 0.5)
+        assert pipeline.operations == (2 if name == "infomin" else 0)
     assert find_pipeline("mocov1").grayscale_first
     assert not find_pipeline("mocov2").grayscale_first
 

@@ -17,6 +17,8 @@ from eqco.encoders import Architecture, architecture_of
         Architecture("resnet50", width=2),
         Architecture("resnet18", width=3, stem="small"),
         Architecture("light"),
+        Architecture("light-ln"),
+        Architecture("resnet18-ln", stem="small"),
     ],
     ids=str,
 )

@@ -10,13 +10,9 @@ from torch import nn
 from eqco.data import Split
 from eqco.data.images import FileImages, MemoryImages
 from eqco.encoders import LightEncoder
+from eqco.evaluation.classifier import images_hash
 from eqco.evaluation.features import fingerprint
-from eqco.evaluation.linear import (
-    LINEAR_PROTOCOLS,
-    LinearProtocol,
-    images_hash,
-    train_linear,
-)
+from eqco.evaluation.linear import LINEAR_PROTOCOLS, LinearProtocol, train_linear
 from eqco.runtime.checkpoints import read_checkpoint
 from eqco.runtime.errors import InputError
 

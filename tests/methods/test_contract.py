@@ -79,7 +79,8 @@ def variations(settings):
 
 
 def small(kind):
-    return scale_method(kind(), ema_decay=0.9, memory=N)
+    settings = scale_method(kind(), ema_decay=0.9, memory=N)
+    return replace(settings, grid=2) if "grid" in vars(settings) else settings
 
 
 VARIANTS = {
@@ -145,7 +146,8 @@ def test_the_settings_count_the_negatives_that_there_are(settings):
     contrasts = contrasts_of(settings)
     assert bool(contrasts) == (settings.num_negatives(N) is not None)
     for contrast in contrasts:
-        assert contrast.queries.shape == contrast.positives.shape == (N, D)
+        assert contrast.queries.shape == contrast.positives.shape
+        assert (len(contrast.queries) % N, contrast.queries.shape[1]) == (0, D)
         assert contrast.negatives.num_negatives == settings.num_negatives(N)
 
 
@@ -155,7 +157,7 @@ def test_no_query_meets_a_key_of_its_own_instance(contrasting):
     assert contrasts
     for contrast in contrasts:
         negatives = contrast.negatives
-        for n in range(N):
+        for n in range(len(contrast.queries)):
             if negatives.indices is not None:
                 met = negatives.keys[negatives.indices[n]]
             else:
@@ -261,12 +263,15 @@ def test_the_same_step_draws_the_same(settings):
 def test_a_tiny_batch_is_overfitted(settings):
     if isinstance(settings, KeyEncoderSettings):
         settings = replace(settings, ema_decay=0.5, ema_schedule="constant")
-    method = made(settings, objective=Objective(temperature=0.2))
+    method, batch = made(settings, objective=Objective(temperature=0.2)), tiny_batch(settings)
+    patches = "grid" in vars(settings)
+    if patches:  # few images have as many queries as others have images
+        batch = Batch(tuple(view[:4] for view in batch.views), batch.index[:4])
     trained = [parameter for parameter in method.parameters() if parameter.requires_grad]
     optimiser = torch.optim.Adam(trained, lr=0.02)
     losses = []
     for number in range(TOTAL_STEPS):
-        output = method(tiny_batch(settings), number)
+        output = method(batch, 0 if patches else number)
         optimiser.zero_grad()
         output.loss.backward()
         optimiser.step()

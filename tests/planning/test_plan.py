@@ -35,7 +35,19 @@ def test_what_is_not_given_is_the_recipes(framework):
     assert p.learning_rate == recipe.optimiser.base_learning_rate
     assert p.num_negatives == recipe.method.num_negatives(256)
     assert p.alpha == (recipe.objective.alpha or p.num_negatives)
-    assert (p.dim, p.epochs) == (128, 200)
+    assert (p.dim, p.epochs) == (recipe.encoder.embedding_dim, 200)
+
+
+def test_alpha_of_negatives_that_depend_on_the_query_is_no_rule():
+    """CPC v2: 36 patches of each of 256 images, but for the positive."""
+    p = plan("cpcv2", alpha=65536)
+    assert p.num_negatives == 256 * 36 - 1
+    assert "own image" in p.warnings[0]
+    assert "--method.other-images-only" in p.warnings[0]
+    # four directions; offsets 3, 4, 5 leave 3, 2, 1 rows of 6 patches
+    assert p.logits_bytes == 256 * 4 * (18 + 12 + 6) * p.num_negatives * 4
+    assert p.snippets == ()
+    assert not any("own image" in said for said in plan("simo", alpha=65536).warnings)
 
 
 def test_a_queue_has_any_length_and_a_batch_what_it_offers():

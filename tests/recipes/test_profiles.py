@@ -20,7 +20,7 @@ def test_a_profile_scales_batch_epochs_queue_and_negatives(
     assert {each.training.num_queries for each in recipes.values()} == {num_queries}
     assert {each.training.epochs for each in recipes.values()} == {epochs}
     counts = {name: each.method.num_negatives(num_queries) for name, each in recipes.items()}
-    expected = {"simo": 16, "simclr": simclr_negatives}
+    expected = {"simo": 16, "simclr": simclr_negatives, "cpcv2": 36 * num_queries - 1}
     expected |= dict.fromkeys(("mocov1", "mocov2", "infomin", "cmc", "pirl"), queue)
     assert counts == expected
 

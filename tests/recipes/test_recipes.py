@@ -62,11 +62,15 @@ def test_the_published_settings():
         "infomin": (0.03, 0.9, 1e-4, "cosine", 0, 0.15, True, "mlp", "infomin"),
         "cmc": (0.06, 0.9, 1e-4, "steps", 0, 0.07, False, "linear", "cmc"),
         "pirl": (0.03, 0.9, 1e-4, "cosine", 0, 0.07, False, "linear", "pirl"),
+        "cpcv2": (0.03, 0.9, 1e-4, "cosine", 10, 0.2, False, "linear", "mocov2"),
     }
     assert RECIPES["mocov1"].optimiser.drops == (120, 160)
-    for recipe in RECIPES.values():
+    for name, recipe in RECIPES.items():
         assert (recipe.training.num_queries, recipe.training.epochs) == (256, 200)
-        assert (recipe.encoder.backbone, recipe.encoder.embedding_dim) == ("resnet50", 128)
+        patches = name == "cpcv2"
+        network = ("resnet50-ln", 64) if patches else ("resnet50", 128)
+        assert (recipe.encoder.backbone, recipe.encoder.embedding_dim) == network
+        assert recipe.data.image_size == (260 if patches else 224)
     assert RECIPES["simo"].method == SiMoSettings(count=16, ema_decay=0.999)
     assert RECIPES["mocov2"].method == MoCoSettings(queue_size=65536, ema_decay=0.999)
     assert RECIPES["mocov1"].method == RECIPES["mocov2"].method

@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from eqco.assembly.parts import build_encoder
 from eqco.assembly.weights import Weights, pixels, random_like
 from eqco.data import Source, Split
 from eqco.data.sources import evaluation_split
-from eqco.encoders import Precision
+from eqco.encoders import Encoder, Precision
 from eqco.evaluation.features import Features, extract_features
+from eqco.evaluation.finetuning import FineTuning, fine_tune, first_layers, labelled_share
 from eqco.evaluation.knn import knn_predictions, usual_neighbours
 from eqco.evaluation.linear import LinearProtocol, train_linear
 from eqco.evaluation.probe import probe_accuracy
@@ -22,7 +24,7 @@ from eqco.runtime.errors import InputError
 
 __all__ = ["Evaluation", "Row", "compare_encoder"]
 
-ProtocolName = Literal["knn", "probe", "linear"]
+ProtocolName = Literal["knn", "probe", "linear", "finetune"]
 # title and units of a stretch of work -> a context that gives a function to call with units done
 Stage = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 
@@ -65,6 +67,7 @@ def compare_encoder(
     neighbours: int | None = None,
     temperature: float = 0.07,
     linear: LinearProtocol | None = None,
+    fine_tuning: FineTuning | None = None,
     test: str | None = None,
     seed: int = 0,
     device: torch.device | str = "cpu",
@@ -77,17 +80,19 @@ def compare_encoder(
     """What the encoder's features tell of the classes, beside pixels and untrained weights.
 
     By `linear` the references are measured by the probe, and so is the encoder once more: a
-    classifier trained by SGD with a rate made for ResNets is no fair measure of pixels.
+    classifier trained by SGD with a rate made for ResNets is no fair measure of pixels. By
+    `finetune` the reference is the same network with its first weights, trained alike.
 
     Args:
         neighbours: k of kNN; None: `usual_neighbours`.
         temperature: τ of kNN.
         linear: what `linear` does.
+        fine_tuning: what `finetune` does.
         test: the split to test on; None: test, or val where there is none.
         seed: of random weights, of the probe's held-out part, of linear training.
         precision: that networks compute in.
-        checkpoint: where linear training leaves what it can resume from; `overwrite` begins anew
-            where that is of another training.
+        checkpoint: where linear training or fine-tuning leaves what it can resume from, beside it
+            what is of the reference; `overwrite` begins anew where that is of another training.
         stage: shows the progress of each stretch of work.
     """
     train_split, test_split = labelled_splits(source, test)
@@ -95,6 +100,21 @@ def compare_encoder(
         raise InputError(
             f"{source.name} has images of {source.channels} bands, and {weights.name} takes "
             f"{weights.in_channels}. Give images like those it was trained on."
+        )
+    if protocol == "finetune":
+        return compare_fine_tuned(
+            weights,
+            source.name,
+            train_split,
+            test_split,
+            fine_tuning or FineTuning(),
+            seed=seed,
+            device=device,
+            workers=workers,
+            precision=precision,
+            checkpoint=checkpoint,
+            overwrite=overwrite,
+            stage=stage,
         )
     side = pixel_side(len(train_split), weights.image_size, source.channels)
     encoders = [(f"raw pixels, {side}×{side}", pixels(side, source.channels))]
@@ -165,6 +185,93 @@ def compare_encoder(
         train_features=train_features,
         test_features=test_features,
     )
+
+
+def compare_fine_tuned(
+    weights: Weights,
+    data: str,
+    train: Split,
+    test: Split,
+    protocol: FineTuning,
+    *,
+    seed: int,
+    device: torch.device | str,
+    workers: int,
+    precision: Precision,
+    checkpoint: Path | None,
+    overwrite: bool,
+    stage: Stage,
+) -> Evaluation:
+    """The fine-tuned encoder beside the same network fine-tuned from its first weights."""
+    encoder = weights.encoder or Encoder(weights.backbone, nn.Identity())
+    first_layers(encoder.head, protocol.head_layers)  # refused before anything is computed
+    labelled = len(labelled_share(train, protocol.label_share, seed))
+    settled = protocol.settled(labelled)
+    assert settled.epochs is not None
+    assert settled.batch_size is not None
+    encoders = [(Path(weights.name).name, encoder, checkpoint)]
+    if weights.architecture is not None:
+        beside = None
+        if checkpoint is not None:
+            beside = checkpoint.with_name(f"{checkpoint.stem}-random{checkpoint.suffix}")
+        name = f"random weights, {weights.architecture}"
+        encoders.insert(0, (name, untrained_twin(weights, seed), beside))
+    rows = []
+    for name, each, place in encoders:
+        steps = settled.epochs * (labelled // settled.batch_size)
+        with stage(f"fine-tuning {name}, {settled.epochs} epochs", steps) as advance:
+            tuned = fine_tune(
+                each,
+                train,
+                test,
+                protocol=protocol,
+                size=weights.image_size,
+                seed=seed,
+                device=device,
+                workers=workers,
+                precision=precision,
+                checkpoint=place,
+                overwrite=overwrite,
+                advance=advance,
+            )
+        details = {"losses": tuned.losses, "labelled_images": tuned.num_labelled}
+        rows.append(make_row(name, "fine-tuning", tuned.scores, tuned.labels, details))
+    with stage(f"features of {name}, fine-tuned", len(train) + len(test)) as advance:
+        train_features, test_features = (
+            extract_features(
+                tuned.encoder.features,
+                split,
+                size=weights.image_size,
+                device=device,
+                workers=workers,
+                precision=precision,
+                advance=advance,
+            )
+            for split in (train, test)
+        )
+    kept = f", from layer {settled.head_layers} of the head" if settled.head_layers else ""
+    return Evaluation(
+        weights=weights,
+        protocol="finetune",
+        data=data,
+        settings=f"Fine-tuning{kept}: {tuned.num_labelled} labelled images "
+        f"({100 * settled.label_share:g} % of each class), SGD, rate "
+        f"{settled.rate(0, 1):g}, weight decay {settled.weight_decay:g}, {settled.epochs} epochs, "
+        f"batches of {settled.batch_size}.",
+        rows=tuple(rows),
+        left_out=missing_row_note(weights),
+        train=train,
+        test=test,
+        train_features=train_features,
+        test_features=test_features,
+    )
+
+
+def untrained_twin(weights: Weights, seed: int) -> Encoder:
+    """The same network with first weights: those that a run began with, or drawn from the seed."""
+    if weights.recipe is not None:
+        return build_encoder(weights.recipe, in_channels=weights.in_channels)
+    return Encoder(random_like(weights, seed).backbone, nn.Identity())
 
 
 def describe_protocol(

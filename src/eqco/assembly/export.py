@@ -106,7 +106,8 @@ def write_timm(weights: Weights, out: Path) -> tuple[str, ...]:
     architecture = weights.architecture
     plain = architecture is not None and (architecture.width, architecture.stem) == (1, "imagenet")
     foreign = isinstance(weights.backbone, LightEncoder | ColourHalves)
-    if architecture is None or not plain or foreign:
+    layer_norm = architecture is not None and architecture.name.endswith("-ln")
+    if architecture is None or not plain or foreign or layer_norm:
         raise InputError(f"timm has no network like {network_name(weights)}. {remedy(weights)}")
     name = architecture.name.removeprefix(TIMM)
     size = weights.image_size

@@ -231,7 +231,11 @@ def build_objective(recipe: Recipe, num_images: int) -> Objective | RememberingO
     """The loss, with the memory that the recipe asks for."""
     wanted = recipe.objective
     if wanted.normaliser == "batch":
-        return Objective(temperature=wanted.temperature, alpha=wanted.alpha)
+        return Objective(
+            temperature=wanted.temperature,
+            alpha=wanted.alpha,
+            similarity=recipe.method.similarity,
+        )
     return RememberingObjective(
         num_images if wanted.normaliser == "instance" else 1,
         recipe.method.num_contrasts,

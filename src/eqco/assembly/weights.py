@@ -24,6 +24,7 @@ from eqco.encoders import (
     state_dict_in,
     unwrap,
 )
+from eqco.encoders.layer_norm import LAYER_NORM
 from eqco.recipes import Recipe, recipe_from_dict
 from eqco.runtime.checkpoints import FORMAT, read_checkpoint
 from eqco.runtime.errors import InputError
@@ -365,7 +366,8 @@ def fill_backbone(
 
 def usual_size(named: Architecture | None, backbone: nn.Module) -> int:
     """The image size a network is made for, where no file tells it."""
-    if named is not None and (named.name == "light" or named.stem == "small"):
+    light = named is not None and named.name.removesuffix(LAYER_NORM) == "light"
+    if light or (named is not None and named.stem == "small"):
         return 32
     config = getattr(backbone, "pretrained_cfg", None)  # timm's own knowledge
     size = config.get("input_size") if isinstance(config, Mapping) else None

@@ -19,6 +19,7 @@ from eqco.cli.weights import AS_IN_WEIGHTS, Network, list_unreadable, refuse_sev
 from eqco.data.opening import DEFAULT_ROOT, NAMES, open_source
 from eqco.data.scanning import Check
 from eqco.encoders import choose_precision
+from eqco.evaluation.finetuning import FineTuning
 from eqco.evaluation.linear import LINEAR_PROTOCOLS
 from eqco.report.evaluation import evaluation_files, print_evaluation, write_evaluation
 from eqco.runtime.atomic_files import refuse_existing, refuse_unwritable
@@ -31,13 +32,15 @@ def run(
     source: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")] = "",
     /,
     *,
-    protocol: Literal["knn", "probe", "linear"] = "knn",
+    protocol: Literal["knn", "probe", "linear", "finetune"] = "knn",
     neighbours: int | None = None,
     temperature: float = 0.07,
     variant: Literal["moco", "simclr"] = "moco",
     epochs: int | None = None,
     batch_size: int | None = None,
     learning_rate: float | None = None,
+    labels: float = 1.0,
+    head_layers: int = 0,
     network: Network = AS_IN_WEIGHTS,
     channels: int = 3,
     test: str | None = None,
@@ -50,13 +53,15 @@ def run(
     out: Path = Path("evaluation"),
     overwrite: bool = False,
 ) -> None:
-    """Test frozen features on labelled images, beside raw pixels and random weights.
+    """Test an encoder on labelled images, beside raw pixels and random weights.
 
     Protocols:
-        knn     weighted vote of the nearest training images; nothing is trained; seconds
-        probe   logistic regression on the features; seconds; not the paper's protocol
-        linear  the paper's: a classifier trained by SGD on random crops, 100 epochs; given again
-                after a stop, the command resumes from the last epoch
+        knn       weighted vote of the nearest training images; nothing is trained; seconds
+        probe     logistic regression on the features; seconds; not the paper's protocol
+        linear    the paper's: a classifier trained by SGD on random crops, 100 epochs; given again
+                  after a stop, the command resumes from the last epoch
+        finetune  all weights trained with --labels of the images, beside the same network from
+                  its untrained weights; resumes like linear
 
     Args:
         weights: a run directory or one of its checkpoints; a file of weights of torchvision, timm
@@ -67,9 +72,13 @@ def run(
         neighbours: k of knn; by default 200, or 20 with less than 5000 training images.
         temperature: τ of knn's votes.
         variant: of linear: moco (rate 30, 100 epochs) or simclr (rate 0.1, decay 1e-6, 90 epochs).
-        epochs: of linear; the drops of the rate keep their share.
-        batch_size: of linear; 256 as published.
-        learning_rate: of linear; the published one belongs to batches of 256 and a ResNet-50.
+        epochs: of linear, whose drops of the rate keep their share, or of finetune: by default 30,
+            with 1 % of the labels 60.
+        batch_size: of linear or finetune; 256 as published, in finetune all images if fewer.
+        learning_rate: of linear, whose published one belongs to batches of 256 and a ResNet-50; or
+            of finetune for batches of 256, by default 0.05.
+        labels: share of each class's training images that finetune learns from: 0.01, 0.1, 1.
+        head_layers: layers of a run's projection head that finetune keeps; 1 in SimCLR v2.
         channels: bands of the images, of random and pixels; all other weights tell it themselves.
         test: the split to test on; by default test, or val where there is none.
         seed: of random weights, the probe's held-out part and linear training.
@@ -82,12 +91,13 @@ def run(
         root: where data sets by name are downloaded to.
         out: folder for the result as JSON, confusion matrix, map and gallery; each protocol has
             files of its own there.
-        overwrite: replace them, and what was left of another linear training.
+        overwrite: replace them, and what was left of another linear training or fine-tuning.
 
     Examples:
         eqco eval runs/simo
         eqco eval runs/simo photos/ --protocol probe --out photos-probe
         eqco eval moco_v2_800ep.pth.tar imagenette --protocol linear --workers 8 --device cuda
+        eqco eval runs/simo photos/ --protocol finetune --labels 0.1
         eqco eval torchvision:resnet50 cifar10 --neighbours 20 --temperature 0.1
     """
     console = Console()
@@ -98,7 +108,12 @@ def run(
         refuse_unwritable(file)
     given = {"epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate}
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    linear = replace(LINEAR_PROTOCOLS[variant], **changes)
+    linear = LINEAR_PROTOCOLS[variant]
+    fine_tuning = FineTuning(label_share=labels, head_layers=head_layers)
+    if protocol == "finetune":
+        fine_tuning = replace(fine_tuning, **changes)
+    else:
+        linear = replace(linear, **changes)
     encoder = network.open(weights, in_channels=channels, seed=seed)
     began = run_environment(encoder, Path(weights).expanduser())
     source = source or own_data(encoder, began)
@@ -119,7 +134,7 @@ def run(
     chosen = choose_precision(precision, torch.device(device))
     settings: dict[str, Any] = {"seed": seed, "image_size": encoder.image_size}
     settings |= {"unreadable": len(data.unreadable), "precision": chosen}
-    settings |= asdict(linear) if protocol == "linear" else {}
+    settings |= {"linear": asdict(linear), "finetune": asdict(fine_tuning)}.get(protocol, {})
     found = compare_encoder(
         encoder,
         data,
@@ -127,12 +142,13 @@ def run(
         neighbours=neighbours,
         temperature=temperature,
         linear=linear,
+        fine_tuning=fine_tuning,
         test=test,
         seed=seed,
         device=device,
         workers=workers,
         precision=chosen,
-        checkpoint=out / "linear.pt",
+        checkpoint=out / f"{protocol}.pt",
         overwrite=overwrite,
         stage=partial(show_stage, console),
     )

@@ -89,7 +89,8 @@ def show(worked_out: Plan, console: Console) -> None:
     print_table(console, [f"plan for {worked_out.framework}", ""], plan_lines(worked_out))
     for warning in worked_out.warnings:
         console.print(f"\nNote: {warning}", markup=False, highlight=False)
-    console.print("\nThe same in other libraries", style="bold")
+    if worked_out.snippets:
+        console.print("\nThe same in other libraries", style="bold")
     for each in worked_out.snippets:
         console.print(f"\n{each.library}: {each.remark}", markup=False, highlight=False)
         for line in each.code.splitlines():

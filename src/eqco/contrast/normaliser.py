@@ -237,6 +237,8 @@ class RememberingObjective(nn.Module):
     torch.Size([])
     """
 
+    similarity = "cosine"
+
     def __init__(
         self,
         num_instances: int,

@@ -23,6 +23,7 @@ class Objective:
     Args:
         temperature: τ.
         alpha: the number of negatives imitated; None: plain InfoNCE; math.inf: decoupled.
+        similarity: "cosine", or "dot" of embeddings as they are.
 
     >>> from eqco.contrast import Negatives
     >>> views = torch.randn(2, 8, 4)
@@ -33,10 +34,11 @@ class Objective:
 
     temperature: float
     alpha: float | None = None
+    similarity: Similarity = "cosine"
     source = "batch"
 
     def __post_init__(self) -> None:
-        check_setting(self.temperature, self.alpha, None, "cosine", "mean")
+        check_setting(self.temperature, self.alpha, None, self.similarity, "mean")
 
     def __call__(self, contrasts: Sequence[Contrast]) -> Tensor:
         """Weighted sum of the mean losses."""
@@ -50,6 +52,7 @@ class Objective:
                 contrast.negatives,
                 temperature=self.temperature,
                 alpha=self.alpha,
+                similarity=self.similarity,
             )
             for contrast in contrasts
         ]

@@ -19,6 +19,7 @@ from eqco.data.colour import (
 )
 from eqco.data.parameters import Parameters, crop_boxes
 from eqco.data.pipelines import Pipeline, blur_radius
+from eqco.data.randaugment import apply_operations_
 from eqco.data.resize import centre_crop, resized_crop, resized_crop_in_turn
 from eqco.runtime.errors import InputError
 
@@ -45,7 +46,7 @@ class Augment:
         self.dtype = dtype
 
     def __call__(self, images: Tensor, parameters: Parameters) -> Tensor:
-        """Crop, colours, blur, flip, normalisation: (N, C, size, size) in `dtype`.
+        """Crop, colours, blur, RandAugment, flip, normalisation: (N, C, size, size) in `dtype`.
 
         Images are uint8, or float in [0, 1], (N, C, H, W).
         """
@@ -85,6 +86,7 @@ class Augment:
                     part = resized_crop(part, boxes[rows], self.size, plan.flipped[rows])
                 self._colours_(part, plan, rows)
                 self._blur_(part, plan, rows)
+                self._operations_(part, plan, rows)
                 part.sub_(plan.mean).div_(plan.std)
                 torch.index_select(part.to(self.dtype), 0, plan.back[rows], out=views[rows])
         return views
@@ -103,14 +105,19 @@ class Augment:
             if count:
                 jitter_bands_(views[:count], columns)
             return
-        places = [place for place, gray in enumerate(plan.gray[rows]) if gray]
-        gray = torch.tensor(places, dtype=torch.long, device=views.device)
         if self.pipeline.grayscale_first:
-            grayscale_(views, gray)
+            grayscale_(views, plan.gray_places(rows))
         if count:
             jitter_(views[:count], rounds[:count], columns, plan.offsets[jittered])
-        if not self.pipeline.grayscale_first:
-            grayscale_(views, gray)
+        if not (self.pipeline.grayscale_first or self.pipeline.operations):
+            grayscale_(views, plan.gray_places(rows))
+
+    def _operations_(self, views: Tensor, plan: "Plan", rows: slice) -> None:
+        if not self.pipeline.operations:
+            return
+        apply_operations_(views, plan.operation[rows], plan.level[rows], plan.mean)
+        if views.shape[1] == 3 and not self.pipeline.grayscale_first:
+            grayscale_(views, plan.gray_places(rows))
 
     def _blur_(self, views: Tensor, plan: "Plan", rows: slice) -> None:
         sigma = plan.sigma[rows]
@@ -142,6 +149,8 @@ class Plan:
     columns: Tensor  # (3, 4, N, 1, 1, 1); (3, 2, …) without colours
     offsets: Tensor  # (N, 3, 1, 1)
     taps: Tensor  # (N, radius + 1)
+    operation: Tensor  # (N, R), on the CPU
+    level: Tensor  # (N, R), on the CPU
     mean: Tensor  # (C, 1, 1)
     std: Tensor  # (C, 1, 1)
 
@@ -174,9 +183,16 @@ class Plan:
             columns=jitter_columns(turns, parameters.factors).to(device),
             offsets=hue_offsets(parameters.factors[:, 3]).to(device),
             taps=gaussian_taps(parameters.sigma, blur_radius(size)).to(device),
+            operation=parameters.operation,
+            level=parameters.level,
             mean=torch.tensor(mean, device=device)[:, None, None],
             std=torch.tensor(std, device=device)[:, None, None],
         )
+
+    def gray_places(self, rows: slice) -> Tensor:
+        """Places inside the chunk of the images that turn grey."""
+        places = [place for place, gray in enumerate(self.gray[rows]) if gray]
+        return torch.tensor(places, dtype=torch.long, device=self.place.device)
 
 
 def as_float(images: Tensor) -> Tensor:

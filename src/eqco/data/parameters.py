@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from eqco.data.pipelines import Pipeline
+from eqco.data.randaugment import OPERATIONS
 from eqco.runtime.seeds import counter_generator
 
 __all__ = ["Parameters", "crop_boxes", "draw_parameters"]
@@ -35,6 +36,8 @@ class Parameters:
     gray: Tensor  # (N,) bool
     blurred: Tensor  # (N,) bool
     sigma: Tensor  # (N,) pixels
+    operation: Tensor  # (N, R) place in RandAugment's `OPERATIONS`, −1 for none
+    level: Tensor  # (N, R) of each, in [−1, 1]
 
     def __len__(self) -> int:
         return len(self.area)
@@ -68,6 +71,7 @@ def draw_parameters(
     ranges = [(max(0.0, 1 - spread), 1 + spread) for spread in spreads]
     ranges.append((-pipeline.hue, pipeline.hue))
     factors = [rescale(rest[:, 4 + i], *bounds) for i, bounds in enumerate(ranges)]
+    operation, level = draw_operations(generator, num_images, pipeline.operations)
     return Parameters(
         area=rescale(area, *pipeline.crop_scale),
         aspect=rescale(aspect, low, high).exp(),
@@ -79,7 +83,23 @@ def draw_parameters(
         gray=rest[:, 9] < pipeline.grayscale_probability,
         blurred=rest[:, 10] < pipeline.blur_probability,
         sigma=rescale(rest[:, 11], *pipeline.blur_sigma).float(),
+        operation=operation,
+        level=level,
     )
+
+
+def draw_operations(
+    generator: np.random.Generator, num_images: int, count: int
+) -> tuple[Tensor, Tensor]:
+    """RandAugment's draws, each (N, count): an operation or −1, and its level with a sign.
+
+    Uniform with replacement, each applied with probability ½; the level is N(10, ½) cut to 0…10, in
+    tenths.
+    """
+    chosen, applied, sign = torch.from_numpy(generator.random((3, num_images, count)))
+    number = torch.where(applied < 0.5, (chosen * len(OPERATIONS)).long(), -1)
+    level = torch.from_numpy(generator.normal(10, 0.5, (num_images, count))).clamp(0, 10) / 10
+    return number, torch.where(sign < 0.5, -level, level)
 
 
 def rescale(uniform: Tensor, low: float, high: float) -> Tensor:

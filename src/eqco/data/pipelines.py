@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from eqco.runtime.errors import InputError
 
 __all__ = [
+    "INFOMIN",
     "JIGSAW",
     "LINEAR",
     "MOCO_V1",
@@ -22,6 +23,8 @@ __all__ = [
 @dataclass(frozen=True, kw_only=True)
 class Pipeline:
     """Random resized crop, jitter of the colours, greyscale, blur, flip, normalisation.
+
+    Where `operations` of RandAugment are drawn, they come after the blur, and greyscale after them.
 
     Three channels are red, green and blue. Of images with another number of bands brightness and
     contrast change, and what needs colours is left out (`left_out`); draws are the same for all.
@@ -42,6 +45,7 @@ class Pipeline:
     blur_probability: float = 0.0
     blur_sigma: tuple[float, float] = (0.1, 2.0)  # pixels; the kernel grows with the image
     flip_probability: float = 0.5
+    operations: int = 0  # of RandAugment, drawn with replacement, each applied with probability ½
     mean: tuple[float, ...] = (0.485, 0.456, 0.406)  # of ImageNet, for images of three channels
     std: tuple[float, ...] = (0.229, 0.224, 0.225)
 
@@ -51,6 +55,7 @@ class Pipeline:
         for name in ("brightness", "contrast", "saturation"):
             require_between(name, getattr(self, name), 0, float("inf"))
         require_between("hue", self.hue, 0, 0.5)
+        require_between("operations", self.operations, 0, 15)
         require_range("crop_scale", self.crop_scale, upper=1.0)
         require_range("crop_aspect", self.crop_aspect)
         require_range("blur_sigma", self.blur_sigma)
@@ -86,6 +91,7 @@ class Pipeline:
             "saturation": self.jitter_probability * self.saturation,
             "hue": self.jitter_probability * self.hue,
             "greyscale": self.grayscale_probability,
+            "RandAugment's colour": self.operations,
         }
         return tuple(name for name, strength in strengths.items() if strength > 0)
 
@@ -122,6 +128,8 @@ MOCO_V1 = replace(
 SIMCLR = replace(
     MOCO_V2, crop_scale=(0.08, 1.0), brightness=0.8, contrast=0.8, saturation=0.8, hue=0.2
 )
+# InfoMin Aug.: SimCLR's jitter, and RandAugment.
+INFOMIN = replace(SIMCLR, crop_scale=(0.2, 1.0), operations=2)
 # Training of a linear classifier on frozen features, and CMC.
 LINEAR = Pipeline(crop_scale=(0.08, 1.0))
 # Jigsaws: crops that leave most of the image, to be cut into patches; InfoMin's keep their colours.
@@ -134,12 +142,12 @@ PIPELINES: dict[str, Pipeline] = {
     "mocov2": MOCO_V2,
     "simo": MOCO_V2,
     "simclr": SIMCLR,
+    "infomin": INFOMIN,
     "linear": LINEAR,
     "cmc": LINEAR,
     "jigsaw": JIGSAW,
     "pirl": PIRL,
     "pirl-jigsaw": PIRL_JIGSAW,
-    "infomin": MOCO_V2,
 }
 
 

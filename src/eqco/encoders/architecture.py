@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from eqco.encoders.encoder import backbone_named
+from eqco.encoders.layer_norm import LAYER_NORM
 from eqco.encoders.resnet import PLANS, Bottleneck, Stem
 
 __all__ = ["ANCHORS", "Architecture", "architecture_of", "in_channels_of"]
@@ -59,9 +60,10 @@ def architecture_of(weights: Mapping[str, Tensor]) -> Architecture | None:
     'resnet18 with the small stem'
     """
     shapes = {name: tuple(value.shape) for name, value in weights.items()}
+    suffix = "" if any(name.endswith("running_mean") for name in shapes) else LAYER_NORM
     patches = shapes.get("stem.0.weight", ())
     if patches[:1] + patches[2:] == (64, 4, 4) and "blocks.2.conv2.weight" in shapes:
-        return Architecture("light", in_channels=patches[1])
+        return Architecture("light" + suffix, in_channels=patches[1])
     first, inner = shapes.get("conv1.weight", ()), shapes.get(ANCHORS[0], ())
     if len(first) != 4 or len(inner) != 4 or first[0] % 64 or inner[0] != first[0]:
         return None  # another family, or blocks of other proportions, as in Wide ResNet
@@ -74,7 +76,7 @@ def architecture_of(weights: Mapping[str, Tensor]) -> Architecture | None:
     for depth, (block, counts) in PLANS.items():
         if counts == blocks and (block is Bottleneck) == bottleneck and stem is not None:
             kind: Stem = "small" if stem == "small" else "imagenet"
-            return Architecture(f"resnet{depth}", width, kind, first[1])
+            return Architecture(f"resnet{depth}{suffix}", width, kind, first[1])
     if bottleneck and blocks in DEEPER and (width, stem) == (1, "imagenet"):
         return Architecture(DEEPER[blocks], in_channels=first[1])
     return None

@@ -15,6 +15,7 @@ from eqco.encoders.colours import (
     parse_colours,
     require_colours,
 )
+from eqco.encoders.layer_norm import LAYER_NORM, layer_norm
 from eqco.encoders.light import LightEncoder
 from eqco.encoders.resnet import Stem, resnet
 from eqco.runtime.errors import InputError, MissingExtraError
@@ -84,6 +85,8 @@ def backbone_named(
         name: "resnet18", "resnet34", "resnet50", "light", or "timm:NAME" for any network of timm;
             after "lab:" or "ydbdr:" one of them for each half of that colour space, after
             "lab-luminance:" or "lab-chroma:" for that half alone.
+        name: "resnet18", "resnet34", "resnet50", "light", each also with "-ln" for layer norm, or
+            "timm:NAME" for any network of timm.
         width: multiplies the channels of a ResNet.
         stem: first layers of a ResNet, "imagenet" or "small".
         in_channels: bands of the images, which the first layer takes.
@@ -109,6 +112,9 @@ def backbone_named(
             for half in halves
         }
         return ColourHalves(space, networks, sum(map(feature_dim_of, networks.values())))
+    plain = name.removesuffix(LAYER_NORM)
+    if plain != name and plain in (*RESNETS, "light"):
+        return layer_norm(backbone_named(plain, width=width, stem=stem, in_channels=in_channels))
     if name in RESNETS:
         return resnet(RESNETS[name], width=width, stem=stem, in_channels=in_channels)
     if name != "light" and not name.startswith(TIMM):

@@ -4,6 +4,7 @@ from eqco.methods.base import Method, MethodParts, MethodSettings, StepOutput
 from eqco.methods.catalog import METHODS
 from eqco.methods.cmc import CMC, CMCSettings
 from eqco.methods.infomin import InfoMin, InfoMinSettings
+from eqco.methods.cpc import CPC, CPCSettings
 from eqco.methods.moco import MoCo, MoCoSettings
 from eqco.methods.pirl import PIRL, PIRLSettings
 from eqco.methods.simclr import SimCLR, SimCLRSettings
@@ -11,9 +12,11 @@ from eqco.methods.simo import SiMo, SiMoSettings
 
 __all__ = [
     "CMC",
+    "CPC",
     "METHODS",
     "PIRL",
     "CMCSettings",
+    "CPCSettings",
     "InfoMin",
     "InfoMinSettings",
     "Method",

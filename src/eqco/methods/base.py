@@ -4,7 +4,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar, Literal, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -111,6 +111,8 @@ class MethodSettings(ABC):
     """How many contrasts a step has, where there are negatives."""
     num_banks: ClassVar[int] = 0
     """Memory banks, each with a row for every image of the data set."""
+    cacheable: ClassVar[bool] = True
+    """Whether encoders are called for embeddings alone, so that they can take a batch in pieces."""
 
     def views(self, data: DataSettings) -> tuple[ViewSpec, ...]:
         """The views of each image, in the order that `forward` gets them."""
@@ -132,6 +134,21 @@ class MethodSettings(ABC):
     def offered(self, num_queries: int) -> int | None:
         """How many negatives a batch offers each query; None: it offers none."""
         return None
+
+    @property
+    def queries_per_image(self) -> int:
+        """How many queries each image of a batch gives."""
+        return 2 if self.symmetric else 1
+
+    @property
+    def independent_negatives(self) -> bool:
+        """Whether negatives are drawn independently of the query, as EqCo's rule assumes."""
+        return True
+
+    @property
+    def similarity(self) -> Literal["cosine", "dot"]:
+        """What queries and keys are compared by."""
+        return "cosine"
 
     @property
     def queue_size(self) -> int:

@@ -3,6 +3,7 @@
 from eqco.methods.base import MethodSettings
 from eqco.methods.cmc import CMCSettings
 from eqco.methods.infomin import InfoMinSettings
+from eqco.methods.cpc import CPCSettings
 from eqco.methods.moco import MoCoSettings
 from eqco.methods.pirl import PIRLSettings
 from eqco.methods.simclr import SimCLRSettings
@@ -19,5 +20,6 @@ METHODS: dict[str, type[MethodSettings]] = {
         CMCSettings,
         PIRLSettings,
         InfoMinSettings,
+        CPCSettings,
     )
 }

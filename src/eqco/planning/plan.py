@@ -119,7 +119,8 @@ def plan(
             f"or inf for the decoupled loss."
         )
 
-    symmetric = recipe.method.symmetric
+    method, symmetric = recipe.method, recipe.method.symmetric
+    queries = n * method.queries_per_image
     # beside what is offered there is each query's own instance, once or in every view
     pool = count if offered is None else offered * n // (n - 1)
     steps = dataset_size // n
@@ -141,9 +142,14 @@ def plan(
         dim=dim,
         queue_bytes=queue_bytes(count, dim) if offered is None and not banks else 0,
         bank_bytes=queue_bytes(banks * dataset_size, dim),
-        logits_bytes=logits_bytes(recipe.method.num_contrasts * n, count),
+        logits_bytes=logits_bytes(recipe.method.num_contrasts * queries, count),
         loss_bytes=loss_bytes(
-            n, count, dim, pool=pool, in_batch=offered is not None, symmetric=symmetric
+            queries // 2 if symmetric else queries,
+            count,
+            dim,
+            pool=pool,
+            in_batch=offered is not None,
+            symmetric=symmetric,
         ),
         dataset_size=dataset_size,
         epochs=epochs,
@@ -154,7 +160,10 @@ def plan(
             *warnings_on_sizes(n, count, dataset_size, queue=offered is None and not banks),
             *advice_on_small_batches(recipe.method, n),
         ),
-        snippets=equivalent_snippets(
+        # many queries of one image have no counterpart there
+        snippets=()
+        if method.queries_per_image > 2
+        else equivalent_snippets(
             symmetric=symmetric,
             num_queries=n,
             num_negatives=count,
@@ -242,6 +251,13 @@ def warnings_on_alpha(
 ) -> list[str]:
     """What the choice of α means for what is read off the training."""
     warnings = []
+    if not recipe.method.independent_negatives:
+        warnings.append(
+            f"Negatives of {recipe.method.name} are partly of the query's own image, hence not "
+            f"independent of it: alpha still shifts the logits by log(alpha/K), but EqCo's rule, "
+            f"that loss and gradient do not depend on K, does not hold. It does with "
+            f"--method.other-images-only in eqco train."
+        )
     published = recipe.method.num_negatives(recipe.training.num_queries)
     if plain and published is not None and num_negatives < published:
         warnings.append(

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from eqco.methods import (
     CMCSettings,
+    CPCSettings,
     InfoMinSettings,
     MoCoSettings,
     PIRLSettings,
@@ -80,6 +81,16 @@ INFOMIN = replace(
     data=DataSettings(pipeline="infomin"),
 )
 
+# Paper: 6×6 patches of 80 pixels out of 260; rate and schedule of ResNet-50 are not published, so
+# those of MoCo v2 are taken.
+CPC_V2 = Recipe(
+    method=CPCSettings(),
+    objective=ObjectiveSettings(temperature=0.2),
+    data=DataSettings(image_size=260),
+    encoder=EncoderSettings(backbone="resnet50-ln", head="linear", embedding_dim=64),
+    optimiser=OptimiserSettings(warmup_epochs=10),
+)
+
 RECIPES = {
     "simo": SIMO,
     "mocov1": MOCO_V1,
@@ -88,6 +99,7 @@ RECIPES = {
     "infomin": INFOMIN,
     "cmc": CMC,
     "pirl": PIRL,
+    "cpcv2": CPC_V2,
 }
 
 

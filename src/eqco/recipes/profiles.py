@@ -198,10 +198,14 @@ def at_scale(
     return replace(
         recipe,
         **changed,
-        method=scale_method(method, small, scale.memory, length),
+        method=scale_method(
+            method, small.ema_decay, scale.memory, ema_schedule=small.ema_schedule, length=length
+        ),
         data=replace(recipe.data, image_size=small.image_size),
         encoder=replace(
-            recipe.encoder, backbone="light", bn_groups=min(2, recipe.encoder.bn_groups)
+            recipe.encoder,
+            backbone="light-ln" if recipe.encoder.backbone.endswith("-ln") else "light",
+            bn_groups=min(2, recipe.encoder.bn_groups),
         ),
     )
 
@@ -220,20 +224,25 @@ def method_at(recipe: Recipe, num_queries: int) -> MethodSettings:
 
 
 def scale_method(
-    method: MethodSettings, small: Small, memory: int, length: int = PUBLISHED_EPOCHS
+    method: MethodSettings,
+    ema_decay: float,
+    memory: int,
+    *,
+    ema_schedule: str = "constant",
+    length: int = PUBLISHED_EPOCHS,
 ) -> MethodSettings:
     """A key encoder that keeps up, a memory that fits and prototypes that share it, where the
     method has them; what begins at some epoch does so at its share of `length` epochs.
     """
     given = asdict(method)
     changes: dict[str, Any] = {
-        "ema_decay": small.ema_decay,
+        "ema_decay": ema_decay,
         "queue_size": min(method.queue_size, memory),
         "num_prototypes": min(given.get("num_prototypes", 0), memory),
         "queue_epoch": round(given.get("queue_epoch", 0) * length / PUBLISHED_EPOCHS),
     }
-    if small.ema_schedule != "constant":
-        changes["ema_schedule"] = small.ema_schedule
+    if ema_schedule != "constant":  # else the method's own
+        changes["ema_schedule"] = ema_schedule
     if method.num_banks:
         changes["count"] = min(given["count"], memory)
     return replace(method, **{name: changes[name] for name in changes.keys() & given})

@@ -28,7 +28,7 @@ class EncoderSettings:
     """The network."""
 
     backbone: str = "resnet50"
-    """resnet18, resnet34, resnet50, light, or timm:NAME."""
+    """resnet18, resnet34, resnet50, light, each also with -ln for layer norm; or timm:NAME."""
     width: int = 1
     """Multiplies all channels of a ResNet: 1, 2 or 4 in Table 8."""
     stem: Literal["imagenet", "small"] = "imagenet"
@@ -243,6 +243,7 @@ def check_batch_norm(recipe: Recipe) -> None:
         for name, unwanted in (
             (f"encoder.bn_groups={recipe.encoder.bn_groups}", recipe.encoder.bn_groups > 1),
             ("training.compile=True", recipe.training.compile is True),
+            (f"the method {recipe.method.name}", not recipe.method.cacheable),
         ):
             if unwanted:
                 raise InputError(

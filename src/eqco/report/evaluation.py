@@ -38,6 +38,7 @@ NOTES = {
     "the paper's linear protocol, which is --protocol linear.",
     "linear": "The references are measured by the probe, and so is the encoder once more, for "
     "comparison: logistic regression on fixed views, not the paper's protocol.",
+    "finetune": "All weights were trained, those of the reference from where they began.",
 }
 
 

@@ -154,7 +154,8 @@ def run_training(
 
             messages: list[str] = []
             diagnosed = step % intervals.diagnose_every == 0
-            if diagnosed and output.contrasts:
+            # information and gradients are read from cosines
+            if diagnosed and output.contrasts and objective.similarity == "cosine":
                 diagnosed_at = step
                 diagnostics = diagnose(
                     gather_contrasts(output.contrasts),

@@ -1,0 +1,286 @@
+"""CPC v2 beside its published pseudo-code, patch by patch; and what EqCo adds to it."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.testing import assert_close
+
+from eqco.assembly import build_components, load, train
+from eqco.contrast import Objective
+from eqco.data import Batch, DataSettings, source_from_dataset
+from eqco.encoders import Encoder, backbone_named, linear_head
+from eqco.encoders.layer_norm import layer_norm
+from eqco.methods import CPCSettings, MethodParts
+from eqco.methods.cpc import cut_patches, kept_bands, patch_places
+from eqco.recipes import ObjectiveSettings, TrainingSettings, named_recipe
+from eqco.runtime.errors import InputError
+
+N, D, GRID = 2, 5, 3
+PLAIN = CPCSettings(grid=GRID, patch_share=1 / 3, colour_drop=False)
+
+
+class Backbone(nn.Module):
+    feature_dim = 7
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Conv2d(3, 7, 2), nn.BatchNorm2d(7), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+        )
+
+    def forward(self, images):
+        return self.layers(images)
+
+
+def built(settings, objective):
+    torch.manual_seed(0)
+    encoder = layer_norm(Encoder(Backbone(), linear_head(7, D))).double()
+    parts = MethodParts(
+        make_encoder=lambda number=0: encoder, objective=objective, total_steps=1, seed=0
+    )
+    return settings.build(parts).double().train()
+
+
+def some_batch():
+    generator = torch.Generator().manual_seed(1)
+    images = torch.randn(N, 3, 9, 9, dtype=torch.float64, generator=generator)
+    return Batch((images,), torch.arange(N))
+
+
+def context_by_loops(network, grid):
+    """The context network at one place after the other: grid[r][c] is a vector."""
+    places = [(r, c) for r in range(GRID) for c in range(GRID)]
+    for block in network.blocks:
+        narrow, _, wide, _, down, _, back = block
+        first = {
+            (r, c): F.relu(narrow.weight[:, :, 0, 0] @ grid[r][c] + narrow.bias) for r, c in places
+        }
+        second = {}
+        for r, c in places:
+            second[r, c] = wide.bias
+            for shift in (-1, 0, 1):
+                if 0 <= c + shift < GRID:
+                    weight = wide.weight[:, :, 0, shift + 1]
+                    second[r, c] = second[r, c] + weight @ first[r, c + shift]
+        third = {}
+        for r, c in places:
+            third[r, c] = down.bias + down.weight[:, :, 1, 0] @ second[r, c]
+            if r > 0:  # above the first row there is nothing
+                third[r, c] = third[r, c] + down.weight[:, :, 0, 0] @ second[r - 1, c]
+        grid = [
+            [
+                grid[r][c] + back.weight[:, :, 0, 0] @ F.relu(third[r, c]) + back.bias
+                for c in range(GRID)
+            ]
+            for r in range(GRID)
+        ]
+    return [[F.relu(grid[r][c]) for c in range(GRID)] for r in range(GRID)]
+
+
+def turned(grid):
+    """The grid turned to the left by a quarter."""
+    return [[grid[c][GRID - 1 - r] for c in range(GRID)] for r in range(GRID)]
+
+
+def published_objective(method, images, loss_of):
+    """The sum over directions and offsets of the mean over predictions of `loss_of`.
+
+    `loss_of(prediction, target, others)` gets the other patches' targets with whether each is of
+    another image. Patches of 3 pixels at every third; from one row on they do not overlap.
+    """
+    features, targets = [], []
+    for image in images:
+        rows = []
+        for r in range(GRID):
+            row = []
+            for c in range(GRID):
+                patch = image[:, 3 * r : 3 * r + 3, 3 * c : 3 * c + 3]
+                row.append(method.encoder.backbone(patch[None])[0])
+            rows.append(row)
+        features.append(rows)
+        head = method.encoder.head
+        targets.append([[head.weight @ each + head.bias for each in row] for row in rows])
+    total = 0.0
+    grids, goals = features, targets
+    for direction in range(len(method.contexts)):
+        contexts = [context_by_loops(method.contexts[direction], grid) for grid in grids]
+        for number, offset in enumerate((1, 2)):
+            predictor = method.predictors[direction][number]
+            losses = []
+            for n in range(len(images)):
+                for r in range(GRID - offset):
+                    for c in range(GRID):
+                        weight = predictor.weight[:, :, 0, 0]
+                        prediction = weight @ contexts[n][r][c] + predictor.bias
+                        target = goals[n][r + offset][c]
+                        others = [
+                            (goals[m][s][d], m != n)
+                            for m in range(len(images))
+                            for s in range(GRID)
+                            for d in range(GRID)
+                            if (m, s, d) != (n, r + offset, c)
+                        ]
+                        losses.append(loss_of(prediction, target, others))
+            total = total + sum(losses) / len(losses)
+        grids, goals = [turned(grid) for grid in grids], [turned(grid) for grid in goals]
+    return total
+
+
+def softmax_of_a_tenth(prediction, target, others):
+    """The published loss: cross-entropy over all patches of dot products times 0.1."""
+    logits = torch.stack([prediction @ key for key in (target, *(key for key, _ in others))])
+    return torch.logsumexp(0.1 * logits, 0) - 0.1 * logits[0]
+
+
+def eqco_loss(prediction, target, others):
+    """Eq. 5 over patches of other images: α = 500, τ = 0.3."""
+    keys = [key for key, is_other_image in others if is_other_image]
+    own, *rest = (F.cosine_similarity(prediction, key, dim=0) / 0.3 for key in (target, *keys))
+    negative = sum(each.exp() for each in rest) * 500 / len(keys)
+    return -(own.exp() / (own.exp() + negative)).log()
+
+
+@pytest.mark.parametrize(
+    ("settings", "objective", "loss_of"),
+    [
+        (
+            replace(PLAIN, four_directions=False),
+            Objective(temperature=10, similarity="dot"),
+            softmax_of_a_tenth,
+        ),
+        (
+            replace(PLAIN, other_images_only=True),
+            Objective(temperature=0.3, alpha=500),
+            eqco_loss,
+        ),
+    ],
+    ids=["published", "EqCo"],
+)
+def test_the_loss_is_the_published_one_in_value_and_gradient(settings, objective, loss_of):
+    method, batch = built(settings, objective), some_batch()
+    parameters = list(method.parameters())
+    ours = method(batch, step=0).loss
+    published = published_objective(method, batch.views[0], loss_of)
+    assert_close(ours, published, rtol=1e-11, atol=1e-11)
+    for mine, theirs in zip(
+        torch.autograd.grad(ours, parameters),
+        torch.autograd.grad(published, parameters),
+        strict=True,
+    ):
+        assert_close(mine, theirs, rtol=1e-9, atol=1e-11)
+
+
+def test_the_published_geometry():
+    """Six by six patches of 80 pixels every 36, and the three rows that do not overlap."""
+    published = CPCSettings()
+    assert published.patch_size(260) == 80
+    assert patch_places(260, 6, 80) == [0, 36, 72, 108, 144, 180]
+    assert list(published.offsets) == [3, 4, 5]
+    assert published.queries_per_image == 4 * (3 + 2 + 1) * 6
+    assert published.num_negatives(256) == 256 * 36 - 1
+    assert replace(published, other_images_only=True).num_negatives(256) == 255 * 36
+    for side in (32, 96, 224):
+        size = published.patch_size(side)
+        places = patch_places(side, 6, size)
+        assert places[-1] + size == side
+        assert places[3] - places[0] >= size > places[2] - places[0]
+
+
+def test_patches_are_cut_row_by_row():
+    images = torch.arange(2 * 16.0).view(2, 1, 4, 4)
+    patches = cut_patches(images, [0, 2], 2)
+    assert patches.shape == (8, 1, 2, 2)
+    assert patches[:, 0, 0, 0].tolist() == [0, 2, 8, 10, 16, 18, 24, 26]
+
+
+def test_each_patch_keeps_one_band_drawn_from_the_step():
+    kept = kept_bands(600, 3, seed=0, step=4)
+    assert torch.equal(kept.sum(dim=1), torch.ones(600, 1, 1, dtype=torch.long))
+    assert kept.sum(dim=0).flatten().min() > 150
+    assert torch.equal(kept, kept_bands(600, 3, seed=0, step=4))
+    assert not torch.equal(kept, kept_bands(600, 3, seed=0, step=5))
+
+
+def test_the_context_does_not_look_down():
+    """A change in a row leaves the context of all rows above as it was."""
+    network = built(PLAIN, Objective(temperature=0.2)).contexts[0]
+    places = torch.randn(1, 7, GRID, GRID, dtype=torch.float64)
+    changed = places.clone()
+    changed[:, :, 2] += 1
+    before, after = network(places), network(changed)
+    assert torch.equal(before[:, :, :2], after[:, :, :2])
+    assert not torch.allclose(before[:, :, 2:], after[:, :, 2:])
+
+
+@pytest.mark.parametrize("name", ["light-ln", "resnet18-ln"])
+def test_layer_norm_sees_each_image_for_itself(name):
+    torch.manual_seed(0)
+    network = backbone_named(name).train()
+    images = torch.randn(3, 3, 32, 32)
+    assert_close(network(images)[1:2], network(images[1:2]), rtol=1e-4, atol=1e-5)
+    assert not [each for each in network.state_dict() if "running" in each]
+    plain = backbone_named(name.removesuffix("-ln")).state_dict()
+    assert set(network.state_dict()) < set(plain)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (CPCSettings(patch_share=1.2), "method.patch_share=1.2; a patch must be smaller than its"),
+        (CPCSettings(patch_share=0.6), "at most 0.5, such as --method.patch-share 0.3"),
+        (CPCSettings(grid=1), "method.grid=1; it must be at least 2"),
+    ],
+)
+def test_patches_that_leave_nothing_to_predict_are_refused(settings, message):
+    with pytest.raises(InputError, match=message):
+        settings.check(num_queries=8)
+
+
+def test_patches_without_room_are_refused():
+    with pytest.raises(InputError, match=r"grid=6 .* 6 pixels of data.image_size: .* at most 5"):
+        CPCSettings().views(DataSettings(image_size=6))
+    with pytest.raises(InputError, match="micro-batch of 1, which has no other images"):
+        CPCSettings(other_images_only=True).check(num_queries=1)
+
+
+def smoke(**changes):
+    recipe = named_recipe("cpcv2", "smoke")
+    return replace(recipe, **changes)
+
+
+class Pictures(torch.utils.data.Dataset):
+    def __init__(self):
+        generator = torch.Generator().manual_seed(0)
+        self.pixels = torch.randint(256, (64, 3, 16, 16), generator=generator).to(torch.uint8)
+
+    def __len__(self):
+        return len(self.pixels)
+
+    def __getitem__(self, number):
+        return self.pixels[number], number % 2
+
+
+def test_what_does_not_go_with_patches_is_refused():
+    remembering = ObjectiveSettings(normaliser="instance")
+    with pytest.raises(InputError, match=r"normaliser=instance with cpc, .*normaliser batch"):
+        build_components(smoke(objective=remembering), source_from_dataset(Pictures()))
+    with pytest.raises(InputError, match="accumulation=cached with the method cpc"):
+        smoke(training=TrainingSettings(accumulation="cached", num_queries=32))
+
+
+@pytest.mark.end_to_end
+def test_a_run_is_evaluated_on_whole_images(tmp_path):
+    train(Pictures(), smoke(), out=tmp_path / "run")
+    encoder = load(tmp_path / "run")
+    assert encoder.embed(Pictures().pixels[:3]).shape == (3, 256)
+
+
+def test_the_dot_product_is_trained_without_diagnostics():
+    recipe = smoke(
+        method=CPCSettings(similarity="dot"), objective=ObjectiveSettings(temperature=10)
+    )
+    objective = build_components(recipe, source_from_dataset(Pictures())).objective
+    assert (objective.similarity, objective.temperature) == ("dot", 10)
