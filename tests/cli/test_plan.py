@@ -39,6 +39,18 @@ def test_json_is_json_alone_and_strict(capsys):
     assert answer["snippets"][0]["library"] == "eqco"
 
 
+def test_a_method_without_negatives_says_so(capsys):
+    assert main(["plan", "--framework", "byol"]) == 0
+    out = capsys.readouterr().out
+    assert ["negatives", "per", "query", "K", "none"] in map(str.split, out.splitlines())
+    assert "Note: byol has no negatives" in out
+    assert "margin m" not in out
+    assert main(["plan", "--framework", "swav", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["total_steps"] == 5004 * 200
+    assert not {"num_negatives", "alpha", "margin", "ceiling"} & set(answer)
+
+
 def test_a_memory_budget_is_read_with_its_unit(capsys):
     assert main(["plan", "--framework", "mocov2", "--memory", "64MB", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
