@@ -112,6 +112,14 @@ def test_a_run_that_is_saturated_is_told_to_set_alpha(capsys, tmp_path):
     assert json.loads(capsys.readouterr().out)["positive_probability"] == 0.68
 
 
+def test_there_is_no_advice_on_a_run_without_negatives(capsys, tmp_path):
+    run = metrics_of(tmp_path / "run", {"embedding_rank": 9.0})
+    assert main(["recipes", "byol"]) == 0
+    (tmp_path / "run" / "recipe.json").write_text(capsys.readouterr().out)
+    assert main(["plan", "--from", run]) == 2
+    assert "byol has no negatives, so that there is nothing to say" in capsys.readouterr().err
+
+
 def test_a_run_without_diagnostics_is_refused(capsys, tmp_path):
     assert main(["plan", "--from", metrics_of(tmp_path / "run", {"loss": 1.0})]) != 0
     assert "--training.diagnose-every" in capsys.readouterr().err

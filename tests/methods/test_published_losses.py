@@ -1,17 +1,22 @@
 """BYOL, SwAV, MoCo v3 and SimCLR v2 against their published objectives, written out in loops."""
 
 import copy
+import io
+import json
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 import torch.nn.functional as F
+from rich.console import Console
 from together import Pictures, TinyBackbone, tiny
 from torch import nn
 from torch.testing import assert_close
 
 from eqco.assembly import build_components, train
+from eqco.cli.display import heading
 from eqco.contrast import Objective
 from eqco.data import Batch, DataSettings, source_from_dataset
 from eqco.data.pipelines import BYOL, BYOL_SECOND
@@ -24,6 +29,7 @@ from eqco.methods import (
     SwAVSettings,
 )
 from eqco.methods.swav import balanced_assignments
+from eqco.report.assessment import print_assessment
 from eqco.runtime.run_directory import RunDirectory
 from eqco.training.display import summary
 
@@ -36,8 +42,7 @@ class Features(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.layers = nn.Sequential(nn.Flatten(), nn.LazyLinear(8), nn.BatchNorm1d(8), nn.Tanh())
-        self.layers(torch.zeros(2, 3, 2, 2))
+        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(12, 8), nn.BatchNorm1d(8), nn.Tanh())
 
     def forward(self, images):
         return self.layers(F.adaptive_avg_pool2d(images, 2))
@@ -135,7 +140,8 @@ def published_sinkhorn(scores, epsilon=0.05, rounds=3):
         Q = [[q / sum(row) / prototypes for q in row] for row in Q]
         columns = [sum(row[b] for row in Q) for b in range(samples)]
         Q = [[row[b] / columns[b] / samples for b in range(samples)] for row in Q]
-    return torch.tensor([[row[b] * samples for row in Q] for b in range(samples)]).double()
+    found = [[row[b] * samples for row in Q] for b in range(samples)]
+    return torch.tensor(found, dtype=torch.float64)
 
 
 def random_scores(rows, columns, seed=0):
@@ -147,7 +153,7 @@ def random_scores(rows, columns, seed=0):
 def test_assignments_are_the_published_sinkhorn(rows, columns):
     scores = random_scores(rows, columns)
     found = balanced_assignments(scores, epsilon=0.05, rounds=3)
-    assert_close(found, published_sinkhorn(scores).to(found), rtol=1e-6, atol=1e-7)
+    assert_close(found, published_sinkhorn(scores), **CLOSE)
 
 
 def test_many_rounds_use_all_prototypes_alike_and_every_row_sums_to_one():
@@ -301,8 +307,10 @@ def backbone():
 def test_a_training_without_negatives_shows_the_rank_and_no_information(settings, tmp_path):
     recipe = tiny(settings)
     recipe = replace(recipe, training=replace(recipe.training, log_every=1, diagnose_every=4))
-    reports = []
-    train(Pictures(), recipe, out=tmp_path / "run", encoder=backbone(), show=reports.append)
+    reports, begun = [], []
+    how = {"show": reports.append, "on_start": begun.append}
+    train(Pictures(), recipe, out=tmp_path / "run", encoder=backbone(), **how)
+    assert "N = 16, no negatives, " in heading(begun[0], "run")[1]
     lines = RunDirectory(tmp_path / "run").read_metrics()
     assert not any("information" in line or "num_negatives" in line for line in lines)
     ranks = [line["embedding_rank"] for line in lines if "embedding_rank" in line]
@@ -315,3 +323,18 @@ def test_prototypes_frozen_for_an_epoch_count_the_steps_of_the_loader():
     recipe = tiny(SwAVSettings(num_prototypes=8, queue_size=0))
     method = build_components(recipe, source_from_dataset(Pictures()), backbone=backbone()).method
     assert method.steps_per_epoch == 96 // 16
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ({"embedding_rank": 3.5}, "fill 3.5 dimensions (at step 9); byol has no negatives"),
+        ({"embedding_rank": 3.5, "information": 1.25, "alignment": 0.5}, "1.25 nats of the other"),
+    ],
+)
+def test_the_end_of_an_unlabelled_training_says_what_is_known(line, words, tmp_path):
+    (tmp_path / "metrics.jsonl").write_text(json.dumps({"step": 9, **line}) + "\n")
+    console = Console(file=io.StringIO(), width=500)
+    begun = SimpleNamespace(recipe=tiny(BYOLSettings()))
+    print_assessment(console, None, begun, tmp_path)
+    assert words in console.file.getvalue()

@@ -68,7 +68,7 @@ def settings(recipe: Recipe) -> dict[str, str]:
     contrast = {"K": f"{count}", "α": "plain" if alpha is None else f"{alpha:g}"}
     return {
         **({} if count is None else contrast),
-        "τ": f"{recipe.objective.temperature:g}",
+        "τ": f"{recipe.objective.temperature:g}" if recipe.method.has_temperature else "–",
         "optimiser": optimiser.name,
         "lr (N = 256)": f"{rate:g}",
         "β": f"{asdict(recipe.method).get('ema_decay', '–')}",

@@ -112,6 +112,10 @@ class MethodSettings(ABC):
     """Whether every view is both query and key, with gradient to the keys."""
     num_contrasts: ClassVar[int] = 1
     """How many contrasts a step has, where there are negatives."""
+    queue_width: ClassVar[int] = 1
+    """How many embeddings of an image a row of the queue holds."""
+    has_temperature: ClassVar[bool] = True
+    """Whether objective.temperature plays a part."""
 
     def views(self, data: DataSettings) -> tuple[ViewSpec, ...]:
         """The views of each image, in the order that `forward` gets them."""
@@ -120,9 +124,6 @@ class MethodSettings(ABC):
     def offered(self, num_queries: int) -> int | None:
         """How many negatives a batch offers each query; None: it offers none."""
         return None
-
-    queue_width: ClassVar[int] = 1
-    """How many embeddings of an image a row of the queue holds."""
 
     @property
     def queue_size(self) -> int:

@@ -25,6 +25,7 @@ class BYOLSettings(KeyEncoderSettings):
     """BYOL: a predictor and a momentum encoder in place of negatives."""
 
     name = "byol"
+    has_temperature = False
 
     ema_decay: float = 0.99
     """β of the momentum encoder at the beginning."""

@@ -164,9 +164,8 @@ def plan(
         largest_overshoot=overshoot,
         queue_bytes=queue_bytes(count if offered is None else beside, dim),
         logits_bytes=logits_bytes(method.num_contrasts * n, count),
-        loss_bytes=loss_bytes(
-            n, count, dim, pool=pool, in_batch=offered is not None, symmetric=symmetric
-        ),
+        loss_bytes=(1 if symmetric else method.num_contrasts)
+        * loss_bytes(n, count, dim, pool=pool, in_batch=offered is not None, symmetric=symmetric),
         warnings=(
             *warnings_on_alpha(recipe, count, alpha, overshoot, plain),
             *warnings_on_sizes(n, count, dataset_size, queue=offered is None),
