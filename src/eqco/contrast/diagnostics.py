@@ -286,8 +286,7 @@ def diagnose_embeddings(embeddings: Tensor, *, max_queries: int = 256) -> Embedd
     """
     with without_autocast(embeddings):
         rows = spaced_rows(len(embeddings), max_queries, embeddings.device)
-        unit, _ = scaled(embeddings[rows], precision(embeddings), unit=True)
-        unit = unit.cpu()
+        unit = F.normalize(embeddings[rows].to(precision(embeddings)), dim=1).cpu()
         return EmbeddingDiagnostics(
             embedding_rank=float(effective_rank(unit)), uniformity=float(uniformity(unit))
         )

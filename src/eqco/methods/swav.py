@@ -9,7 +9,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from eqco.contrast import KeyQueue
-from eqco.contrast.streaming import without_autocast
 from eqco.data import Batch, DataSettings, ViewSpec
 from eqco.methods.base import (
     Method,
@@ -128,7 +127,7 @@ class SwAV(Method):
         if self.steps < self.settings.frozen_epochs * self.steps_per_epoch:
             # a gradient of zeros and not none, which DDP would wait for
             prototypes = prototypes.detach() + 0 * prototypes
-        with without_autocast(features[0]):
+        with torch.autocast(prototypes.device.type, enabled=False):
             scores = [each @ prototypes.t() for each in features]
             assignments = [self.assign(scores[crop].detach(), crop) for crop in (0, 1)]
             loss = swapped_prediction(scores, assignments, self.temperature)
