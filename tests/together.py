@@ -93,6 +93,12 @@ def moco(**settings):
     return MoCoSettings(**{"queue_size": 40, "ema_decay": 0.9, **settings})
 
 
+def small(kind):
+    """A method's defaults, scaled to four epochs of these pictures."""
+    method = scale_method(kind(), 0.9, memory=40, length=4)
+    return method if getattr(method, "count", None) is None else replace(method, count=4)
+
+
 def remembered(source):
     return ObjectiveSettings(alpha=64, normaliser=source, normaliser_decay=0.6)
 
@@ -100,7 +106,7 @@ def remembered(source):
 SHUFFLED = {"bn_groups": 4, "head": "mlp"}
 # every one of them runs on 1, 2 and 4 processes, and so does every method as it is
 CASES = {
-    **{name: tiny(scale_method(kind(), 0.9, memory=40)) for name, kind in METHODS.items()},
+    **{name: tiny(small(kind)) for name, kind in METHODS.items()},
     "simo": tiny(simo()),
     "simo, all negatives": tiny(simo(count=None)),
     "simo, shared draw": tiny(simo(shared=True)),

@@ -6,12 +6,11 @@ from dataclasses import replace
 
 import pytest
 import torch
-from together import Pictures, TinyBackbone, tiny
+from together import Pictures, TinyBackbone, small, tiny
 from torch.testing import assert_close
 
 from eqco.assembly import resume, train
 from eqco.methods import METHODS
-from eqco.recipes.profiles import scale_method
 from eqco.runtime.checkpoints import read_checkpoint
 from eqco.runtime.run_directory import RunDirectory
 
@@ -25,7 +24,7 @@ def backbone():
 
 @pytest.mark.parametrize("kind", METHODS.values(), ids=list(METHODS))
 def test_stopped_and_resumed_equals_never_stopped(kind, tmp_path):
-    recipe = tiny(scale_method(kind(), 0.9, memory=40, length=4))
+    recipe = tiny(small(kind))
     settings = replace(recipe.training, epochs=2, log_every=1, diagnose_every=3)
     recipe = replace(recipe, training=settings)
 
