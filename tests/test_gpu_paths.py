@@ -146,7 +146,7 @@ CASES = {
     "simclrv2": tiny(SimCLRv2Settings(queue_size=40)),
     "mocov3": tiny(MoCoV3Settings()),
     "byol": tiny(BYOLSettings()),
-    "swav": tiny(SwAVSettings(num_prototypes=8, queue_size=16, queue_epoch=0)),
+    "swav": tiny(SwAVSettings(num_prototypes=8, small_views=1, queue_size=16, queue_epoch=0)),
 }
 
 

@@ -80,7 +80,9 @@ def assert_same_step(method, ours, published):
     """In value, and in the gradient of every parameter that is trained."""
     assert_close(ours, published, **CLOSE)
     trained = [parameter for parameter in method.parameters() if parameter.requires_grad]
-    gradients = [torch.autograd.grad(each, trained, retain_graph=True) for each in (ours, published)]
+    gradients = [
+        torch.autograd.grad(each, trained, retain_graph=True) for each in (ours, published)
+    ]
     for mine, theirs in zip(*gradients, strict=True):
         assert_close(mine, theirs, rtol=1e-9, atol=1e-10)
 
@@ -119,7 +121,9 @@ def test_the_momentum_of_byol_rises_from_its_first_value_to_one():
         step(method, method(batch_of(settings, k), k))
         decay = 1 - (1 - 0.9) * (math.cos(math.pi * k / TOTAL) + 1) / 2
         own = method.encoder.parameters()
-        expected = [decay * e + (1 - decay) * p.detach() for e, p in zip(expected, own, strict=True)]
+        expected = [
+            decay * e + (1 - decay) * p.detach() for e, p in zip(expected, own, strict=True)
+        ]
     assert_close(list(method.key_encoder.network.parameters()), expected)
 
 

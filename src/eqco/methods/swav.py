@@ -53,9 +53,7 @@ class SwAVSettings(MethodSettings):
 
     def views(self, data: DataSettings) -> tuple[ViewSpec, ...]:
         """Two large crops, then the small ones, all with the recipe's colours."""
-        large, small = (
-            replace(data.view.pipeline, crop_scale=scale) for scale in (LARGE, SMALL)
-        )
+        large, small = (replace(data.view.pipeline, crop_scale=scale) for scale in (LARGE, SMALL))
         side = max(2, round(SMALL_SIDE * data.image_size))
         return (
             *[ViewSpec(large, data.image_size)] * 2,
@@ -148,7 +146,7 @@ class SwAV(Method):
         return found[-count:]
 
     @torch.no_grad()
-    def kept(self, features: Sequence[Tensor]) -> Tensor | None:
+    def kept(self, features: list[Tensor]) -> Tensor | None:
         """What the queue takes in, of all processes; None before it begins to fill."""
         begun = self.steps >= self.settings.queue_epoch * self.steps_per_epoch
         if self.queue is None or not begun:

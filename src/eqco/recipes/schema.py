@@ -33,9 +33,9 @@ class EncoderSettings:
     """Multiplies all channels of a ResNet: 1, 2 or 4 in Table 8."""
     stem: Literal["imagenet", "small"] = "imagenet"
     """The first layer of a ResNet: for large images, or for 32 pixels."""
-    head: Literal[
-        "normalised", "mlp", "linear", "simclrv2", "mocov3", "byol", "swav"
-    ] = "normalised"
+    head: Literal["normalised", "mlp", "linear", "simclrv2", "mocov3", "byol", "swav"] = (
+        "normalised"
+    )
     """normalised: BN after each layer (SiMo, SimCLR); mlp: MoCo v2; linear: MoCo v1; the others as
     in the method of that name."""
     embedding_dim: int = 128
