@@ -9,6 +9,7 @@ import os
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -20,12 +21,15 @@ from eqco.data import Augment, source_from_dataset
 from eqco.evaluation import extract_features
 from eqco.methods import (
     METHODS,
+    BYOLSettings,
     CMCSettings,
     CPCSettings,
     MoCoSettings,
+    MoCoV3Settings,
     PIRLSettings,
     SimCLRSettings,
     SiMoSettings,
+    SwAVSettings,
 )
 from eqco.recipes import (
     DataSettings,
@@ -73,8 +77,9 @@ class TinyBackbone(nn.Module):
 
 
 def tiny(method, *, bn_groups=1, head="normalised", accumulation_steps=1, **changes):
+    imitates = method.takes_alpha and method.num_negatives(N) is not None
     usual = {
-        "objective": ObjectiveSettings(alpha=64 if method.takes_alpha else None),
+        "objective": ObjectiveSettings(alpha=64 if imitates else None),
         "data": DataSettings(image_size=8),
         "encoder": EncoderSettings(embedding_dim=4, head=head, bn_groups=bn_groups),
         "optimiser": OptimiserSettings(base_learning_rate=0.5),
@@ -91,6 +96,12 @@ def simo(**settings):
 
 def moco(**settings):
     return MoCoSettings(**{"queue_size": 40, "ema_decay": 0.9, **settings})
+
+
+def small(kind):
+    """A method's defaults, scaled to four epochs of these pictures."""
+    method = scale_method(kind(), 0.9, memory=40, length=4)
+    return method if getattr(method, "count", None) is None else replace(method, count=4)
 
 
 def remembered(source):
@@ -128,16 +139,17 @@ CASES = {
     "cpc, other images": tiny(
         CPCSettings(grid=3, other_images_only=True), data=DataSettings(image_size=12)
     ),
+    "byol, in two micro-batches": tiny(BYOLSettings(), accumulation_steps=2),
+    "mocov3, sampled": tiny(MoCoV3Settings(count=4), head="mocov3"),
+    "swav, queue": tiny(
+        SwAVSettings(num_prototypes=8, small_views=2, queue_size=21, queue_epoch=0, frozen_epochs=0)
+    ),
     "toy": tiny(ToySettings()),
     "cmc, nce": light(CMCSettings(count=20, loss="nce")),
     "pirl, own draws": light(PIRLSettings(count=40, shared=False), accumulation_steps=2),
 }
 # and every method of the catalog as it comes
-CASES |= {
-    name: light(scale_method(kind(), ema_decay=0.9, memory=40))
-    for name, kind in METHODS.items()
-    if name not in CASES
-}
+CASES |= {name: light(small(kind)) for name, kind in METHODS.items() if name not in CASES}
 
 
 def built(recipe, dtype):

@@ -17,6 +17,7 @@ from eqco.data.pipelines import (
     SIMCLR,
     Pipeline,
     find_pipeline,
+    pipeline_pair,
 )
 from eqco.data.randaugment import OPERATIONS
 from eqco.runtime.errors import InputError
@@ -120,6 +121,23 @@ def test_randaugment_leaves_all_other_draws_as_they_are():
         assert torch.equal(getattr(with_it, name), getattr(without, name))
 
 
+def test_the_two_views_of_byol_are_made_in_different_ways():
+    first, second = (draw_parameters(each, MANY, seed=0, step=0) for each in pipeline_pair("byol"))
+    assert bool(first.blurred.all())
+    assert not first.solarized.any()
+    for mask, probability in ((second.blurred, 0.1), (second.solarized, 0.2)):
+        assert stats.binomtest(int(mask.sum()), MANY, probability).pvalue > SURE
+    assert pipeline_pair("mocov2") == (MOCO_V2, MOCO_V2)
+
+
+def test_solarisation_moves_no_other_draw():
+    plain, solarized = (
+        draw_parameters(replace(MOCO_V2, solarize_probability=p), 8, seed=0, step=0) for p in (0, 1)
+    )
+    assert bool(solarized.solarized.all())
+    assert equal(replace(solarized, solarized=plain.solarized), plain)
+
+
 def test_pipelines_without_an_operation_never_draw_it():
     drawn = draw_parameters(LINEAR, 1000, seed=0, step=0)
     assert not torch.stack([drawn.jittered, drawn.gray, drawn.blurred]).any()
@@ -170,6 +188,10 @@ def test_the_published_tables_are_what_the_pipelines_say():
         "simo": (0.2, (0.4, 0.4, 0.4, 0.1), 0.8, 0.5),
         "simclr": (0.08, (0.8, 0.8, 0.8, 0.2), 0.8, 0.5),
         "infomin": (0.2, (0.8, 0.8, 0.8, 0.2), 0.8, 0.5),
+        "byol": (0.08, (0.4, 0.4, 0.2, 0.1), 0.8, 1.0),
+        "byol-second": (0.08, (0.4, 0.4, 0.2, 0.1), 0.8, 0.1),
+        "mocov3": (0.2, (0.4, 0.4, 0.2, 0.1), 0.8, 1.0),
+        "mocov3-second": (0.2, (0.4, 0.4, 0.2, 0.1), 0.8, 0.1),
     }
     for name, (scale, factors, probability, blur) in rows.items():
         pipeline = find_pipeline(name)

@@ -179,6 +179,33 @@ def test_a_recipe_with_a_bank_or_a_jigsaw_takes_a_step_at_its_published_sizes(na
     method.after_step(output)
 
 
+@pytest.mark.end_to_end
+@pytest.mark.parametrize("name", ["simclrv2", "mocov3", "byol", "swav"])
+def test_a_named_recipe_takes_a_step_at_224_pixels(name, imagenet):
+    """As `eqco train --profile paper` assembles it, with fewer queries."""
+    recipe = named_recipe(name)
+    recipe = replace(
+        recipe,
+        training=replace(recipe.training, num_queries=4),
+        data=replace(recipe.data, workers=0),
+    )
+    components = build_components(recipe, imagenet)
+    method, loader = components.method, components.loader
+    batches = loader.micro_batches(0)
+    method.warm_up(*batches)
+    scaler = torch.amp.GradScaler("cpu", enabled=False)
+    before = {name: value.detach().clone() for name, value in method.encoder.named_parameters()}
+    for group in components.optimiser.param_groups:
+        group["lr"] = components.learning_rate(5004 * 10)
+    output = optimise(components, scaler, batches, 0)
+    assert output.loss.isfinite()
+    assert bool(output.contrasts) == (recipe.method.num_negatives(4) is not None)
+    after = dict(method.encoder.named_parameters())
+    moved = [name for name in before if not torch.equal(before[name], after[name])]
+    assert "backbone.conv1.weight" in moved
+    assert any(name.startswith("head.") for name in moved)
+
+
 def test_from_a_folder_to_the_linear_protocol(folder, tmp_path, monkeypatch):
     """The whole way of a run of this profile, with a small network and one epoch of each."""
     monkeypatch.setitem(training_runs.IMAGES, "imagenet", 8)

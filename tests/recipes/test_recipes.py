@@ -14,12 +14,16 @@ from eqco.assembly.parts import scaled_rate
 from eqco.cli.train import parse as parse_training
 from eqco.methods import (
     METHODS,
+    BYOLSettings,
     CMCSettings,
     InfoMinSettings,
     MoCoSettings,
+    MoCoV3Settings,
     PIRLSettings,
     SimCLRSettings,
+    SimCLRv2Settings,
     SiMoSettings,
+    SwAVSettings,
 )
 from eqco.recipes import (
     PROFILES,
@@ -63,14 +67,21 @@ def test_the_published_settings():
         "cmc": (0.06, 0.9, 1e-4, "steps", 0, 0.07, False, "linear", "cmc"),
         "pirl": (0.03, 0.9, 1e-4, "cosine", 0, 0.07, False, "linear", "pirl"),
         "cpcv2": (0.03, 0.9, 1e-4, "cosine", 10, 0.2, False, "linear", "mocov2"),
+        "simclrv2": (0.075, 0.9, 1e-4, "cosine", 10, 0.1, False, "simclrv2", "simclr"),
+        "mocov3": (0.3, 0.9, 1e-6, "cosine", 10, 1.0, False, "mocov3", "mocov3"),
+        "byol": (0.3, 0.9, 1e-6, "cosine", 10, 0.2, False, "byol", "byol"),
+        "swav": (0.6, 0.9, 1e-6, "cosine", 0, 0.1, False, "swav", "simclr"),
     }
     assert RECIPES["mocov1"].optimiser.drops == (120, 160)
     for name, recipe in RECIPES.items():
         assert (recipe.training.num_queries, recipe.training.epochs) == (256, 200)
         patches = name == "cpcv2"
-        network = ("resnet50-ln", 64) if patches else ("resnet50", 128)
-        assert (recipe.encoder.backbone, recipe.encoder.embedding_dim) == network
+        dim = 64 if patches else 256 if name in ("mocov3", "byol") else 128
+        network = "resnet50-ln" if patches else "resnet50"
+        assert (recipe.encoder.backbone, recipe.encoder.embedding_dim) == (network, dim)
         assert recipe.data.image_size == (260 if patches else 224)
+        published_lars = ("simclrv2", "mocov3", "byol", "swav")
+        assert recipe.optimiser.name == ("lars" if name in published_lars else "sgd")
     assert RECIPES["simo"].method == SiMoSettings(count=16, ema_decay=0.999)
     assert RECIPES["mocov2"].method == MoCoSettings(queue_size=65536, ema_decay=0.999)
     assert RECIPES["mocov1"].method == RECIPES["mocov2"].method
@@ -81,9 +92,22 @@ def test_the_published_settings():
     assert RECIPES["pirl"].method == PIRLSettings(count=32000, bank_decay=0.5, jigsaw_weight=0.5)
     # 120, 160 and 200 of 240 epochs
     assert RECIPES["cmc"].optimiser.drops == (100, 133, 167)
+    assert RECIPES["simclrv2"].method == SimCLRv2Settings(queue_size=65536, ema_decay=0.999)
+    cosine = {"ema_decay": 0.99, "ema_schedule": "cosine"}
+    assert RECIPES["mocov3"].method == MoCoV3Settings(**cosine)
+    assert RECIPES["byol"].method == BYOLSettings(**cosine)
+    assert RECIPES["swav"].method == SwAVSettings(
+        num_prototypes=3000,
+        small_views=6,
+        queue_size=3840,
+        queue_epoch=15,
+        frozen_epochs=1,
+        epsilon=0.05,
+        sinkhorn_rounds=3,
+    )
     alphas = {name: recipe.objective.alpha for name, recipe in RECIPES.items()}
-    assert {name for name, alpha in alphas.items() if alpha == 256} == {"simo", "simclr"}
-    assert {alpha for alpha in alphas.values() if alpha is not None} == {256}
+    eqco = {"simo": 256, "simclr": 256}
+    assert alphas == {**dict.fromkeys(RECIPES), **eqco}
 
 
 def test_the_square_root_rule_has_a_base_of_its_own():
@@ -182,6 +206,16 @@ def test_infinity_survives_json():
         (lambda: Recipe(optimiser=OptimiserSettings(weight_decay=-1)), "weight_decay=-1"),
         (lambda: Recipe(method=SiMoSettings(ema_decay=1.5)), "method.ema_decay=1.5"),
         (lambda: Recipe(data=DataSettings(image_size=0)), "data.image_size=0"),
+        (
+            lambda: Recipe(method=BYOLSettings(), objective=ObjectiveSettings(alpha=256)),
+            "objective.alpha=256, but byol has no negatives.*--objective.alpha None",
+        ),
+        (
+            lambda: Recipe(
+                method=SwAVSettings(), objective=ObjectiveSettings(normaliser="instance")
+            ),
+            "objective.normaliser=instance, but swav has no negatives",
+        ),
         (lambda: Recipe(encoder=EncoderSettings(bn_groups=2)), "bn_groups=2 without shuffling BN"),
         (
             lambda: Recipe(method=SimCLRSettings(), encoder=EncoderSettings(bn_groups=2)),
@@ -202,8 +236,8 @@ def test_infinity_survives_json():
         (lambda: recipe_from_dict({"objective": 3}), "must be a group of settings"),
         (lambda: recipe_from_dict([]), "a recipe must be a group"),
         (lambda: recipe_from_dict({"objective": {"alpha": "many"}}), "objective.alpha='many'"),
-        (lambda: recipe_from_dict({"method": "byol"}), "method.name='byol'; .* simo, moco, simclr"),
-        (lambda: recipe_from_dict({"method": {"name": "byol"}}), "method.name='byol'"),
+        (lambda: recipe_from_dict({"method": "dino"}), "method.name='dino'; .* simo, moco, simclr"),
+        (lambda: recipe_from_dict({"method": {"name": "dino"}}), "method.name='dino'"),
         (lambda: recipe_from_dict({"method": {"count": 3}}), "method.name=None"),
         (
             lambda: recipe_from_dict({"method": {"name": "moco", "queue": 3}}),

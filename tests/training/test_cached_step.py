@@ -9,7 +9,14 @@ from torch import nn
 from torch.testing import assert_close
 
 from eqco.data import DataSettings
-from eqco.methods import PIRLSettings, SimCLRSettings
+from eqco.methods import (
+    BYOLSettings,
+    MoCoV3Settings,
+    PIRLSettings,
+    SimCLRSettings,
+    SimCLRv2Settings,
+    SwAVSettings,
+)
 from eqco.recipes import recipe_from_dict, recipe_to_dict
 from eqco.runtime.errors import InputError
 from eqco.training.loop import optimise, warm_up
@@ -19,6 +26,10 @@ METHODS = {
     "moco": together.moco(),
     "simclr": SimCLRSettings(count=4),
     "pirl": PIRLSettings(count=20),
+    "simclrv2": SimCLRv2Settings(queue_size=40),
+    "mocov3": MoCoV3Settings(),
+    "byol": BYOLSettings(),
+    "swav": SwAVSettings(num_prototypes=8, small_views=1, queue_size=16, queue_epoch=0),
 }
 
 

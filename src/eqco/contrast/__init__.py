@@ -4,8 +4,8 @@ from eqco.contrast.caching import cached_backward
 from eqco.contrast.diagnostics import Diagnostics, diagnose
 from eqco.contrast.in_batch import in_batch_negatives
 from eqco.contrast.loss import contrastive_loss
-from eqco.contrast.modules import EqCoLoss, NTXentLoss
 from eqco.contrast.memory_bank import MemoryBank
+from eqco.contrast.modules import EqCoLoss, NTXentLoss
 from eqco.contrast.nce import NCEObjective
 from eqco.contrast.negatives import Contrast, Negatives, combine_negatives
 from eqco.contrast.normaliser import RunningNormaliser

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from eqco.contrast.checks import check_setting
-from eqco.contrast.loss import contrastive_loss
+from eqco.contrast.loss import Similarity, contrastive_loss
 from eqco.contrast.negatives import Contrast
 from eqco.runtime.errors import InputError
 

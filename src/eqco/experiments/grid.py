@@ -100,9 +100,16 @@ def pretrain_and_evaluate(task: TrainingTask, seed: int, context: RunContext) ->
     return RunResult(
         metrics={
             **accuracies(run, task, context),
-            "information": last_tenth(curves["information"]),
-            "gradient_norm": last_tenth(curves["gradient_norm_mean"]),
-            "positive_probability": last_tenth(saturation),
+            # absent where there are no negatives
+            **{
+                name: last_tenth(curve)
+                for name, curve in (
+                    ("information", curves["information"]),
+                    ("gradient_norm", curves["gradient_norm_mean"]),
+                    ("positive_probability", saturation),
+                )
+                if curve
+            },
         },
         curves={
             **{name: round_values(points) for name, points in curves.items()},

@@ -1,13 +1,17 @@
 """All methods by name: add one by writing its file and a line here."""
 
 from eqco.methods.base import MethodSettings
+from eqco.methods.byol import BYOLSettings
 from eqco.methods.cmc import CMCSettings
-from eqco.methods.infomin import InfoMinSettings
 from eqco.methods.cpc import CPCSettings
+from eqco.methods.infomin import InfoMinSettings
 from eqco.methods.moco import MoCoSettings
+from eqco.methods.mocov3 import MoCoV3Settings
 from eqco.methods.pirl import PIRLSettings
 from eqco.methods.simclr import SimCLRSettings
+from eqco.methods.simclrv2 import SimCLRv2Settings
 from eqco.methods.simo import SiMoSettings
+from eqco.methods.swav import SwAVSettings
 
 __all__ = ["METHODS"]
 
@@ -21,5 +25,9 @@ METHODS: dict[str, type[MethodSettings]] = {
         PIRLSettings,
         InfoMinSettings,
         CPCSettings,
+        SimCLRv2Settings,
+        MoCoV3Settings,
+        BYOLSettings,
+        SwAVSettings,
     )
 }

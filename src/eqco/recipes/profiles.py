@@ -30,6 +30,7 @@ __all__ = [
 
 PUBLISHED_EPOCHS = 200
 PUBLISHED_TEMPERATURE = 0.2  # of SiMo and MoCo v2
+RATE_WITHOUT_LARS = 0.12  # of SGD at small scales, where a published rate is meant for LARS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -249,14 +250,26 @@ def scale_method(
 
 
 def scale_optimiser(optimiser: OptimiserSettings, length: int, scale: Scale) -> OptimiserSettings:
-    """Warm-up at its share of the usual training, drops at theirs of one of that length."""
+    """Warm-up at its share of the usual training, drops at theirs of one of that length.
+
+    A small network is trained by SGD: LARS is for large batches.
+    """
     drops = {round(drop * length / PUBLISHED_EPOCHS) for drop in optimiser.drops}
-    rate = optimiser.base_learning_rate
     if scale.small is not None:
-        rate = 2 * rate if scale.small.learning_rate is None else scale.small.learning_rate
+        rate = scale.small.learning_rate
+        if rate is None:
+            published = 2 * optimiser.base_learning_rate
+            rate = RATE_WITHOUT_LARS if optimiser.name == "lars" else published
+        usual = OptimiserSettings()
+        optimiser = replace(
+            optimiser,
+            name=usual.name,
+            base_learning_rate=rate,
+            reference=usual.reference,
+            rule=usual.rule,
+        )
     return replace(
         optimiser,
-        base_learning_rate=rate,
         warmup_epochs=optimiser.warmup_epochs * scale.epochs / PUBLISHED_EPOCHS,
         drops=tuple(sorted(drop for drop in drops if 0 < drop < length)),
     )
