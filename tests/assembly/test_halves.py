@@ -103,8 +103,6 @@ def test_grey_images_are_refused_before_anything_is_written(tmp_path):
     ("name", "method"),
     [
         ("cmc", {"count": 20, "loss": "nce"}),
-        ("pirl", {"count": 20, "shared": False}),
-        ("infomin", {"queue_size": 40}),
     ],
 )
 def test_stopped_and_resumed_equals_never_stopped(name, method, tmp_path):

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from eqco.contrast.negatives import Contrast, key_indices
-from eqco.contrast.streaming import precision, scaled, without_autocast
+from eqco.contrast.vectors import precision, with_lengths, without_autocast
 from eqco.runtime import processes
 from eqco.runtime.errors import InputError
 from eqco.theory.nce import first_log_normaliser, noise_contrastive
@@ -73,7 +73,7 @@ def cosines(contrast: Contrast) -> tuple[Tensor, Tensor]:
     given = contrast.queries, contrast.positives, negatives.keys
     with without_autocast(contrast.queries):
         dtype = precision(*given)
-        queries, positives, keys = (scaled(each, dtype, unit=True)[0] for each in given)
+        queries, positives, keys = (with_lengths(each, dtype, unit=True)[0] for each in given)
         every = queries @ keys.t()
         return (queries * positives).sum(dim=1), every.gather(
             1, key_indices(negatives, len(queries))

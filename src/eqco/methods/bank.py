@@ -20,7 +20,6 @@ class BankSettings(MethodSettings):
     """Of a method whose positives and negatives are rows of a memory bank."""
 
     num_banks = 1
-    num_contrasts = 2
 
     count: int = 16384
     """K: rows of other images that each query is scored against."""
@@ -30,6 +29,11 @@ class BankSettings(MethodSettings):
     """How much of its row an image keeps at each visit."""
     loss: Literal["softmax", "nce"] = "softmax"
     """softmax: InfoNCE, with α; nce: as published, with a fixed normaliser and without α."""
+
+    @property
+    def num_contrasts(self) -> int:
+        """Two banks, or image and patches."""
+        return 2
 
     @property
     def takes_alpha(self) -> bool:

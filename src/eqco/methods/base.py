@@ -116,8 +116,6 @@ class MethodSettings(ABC):
     name: ClassVar[str]
     symmetric: ClassVar[bool] = False
     """Whether every view is both query and key, with gradient to the keys."""
-    num_contrasts: ClassVar[int] = 1
-    """How many contrasts a step has, where there are negatives."""
     num_banks: ClassVar[int] = 0
     """Memory banks, each with a row for every image of the data set."""
     cacheable: ClassVar[bool] = True
@@ -147,6 +145,11 @@ class MethodSettings(ABC):
     def offered(self, num_queries: int) -> int | None:
         """How many negatives a batch offers each query; None: it offers none."""
         return None
+
+    @property
+    def num_contrasts(self) -> int:
+        """How many contrasts a step has, where there are negatives."""
+        return 1
 
     @property
     def queries_per_image(self) -> int:

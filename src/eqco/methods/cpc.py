@@ -75,6 +75,11 @@ class CPCSettings(MethodSettings):
         return range(math.ceil(self.patch_share / stride - 1e-9), self.grid)
 
     @property
+    def num_contrasts(self) -> int:
+        """One for each offset and direction."""
+        return (4 if self.four_directions else 1) * len(self.offsets)
+
+    @property
     def queries_per_image(self) -> int:
         """Predictions of all offsets and directions."""
         return (4 if self.four_directions else 1) * sum(

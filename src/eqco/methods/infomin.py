@@ -17,10 +17,14 @@ class InfoMinSettings(MoCoSettings):
     """InfoMin Aug.: a view and a jigsaw, both scored against MoCo's key and queue."""
 
     name = "infomin"
-    num_contrasts = 2
 
     jigsaw_weight: float = 0.5
     """The share of the patches' loss."""
+
+    @property
+    def num_contrasts(self) -> int:
+        """The view and the jigsaw."""
+        return 2
 
     def views(self, data: DataSettings) -> tuple[ViewSpec, ...]:
         """Query, key, and a larger view with its own colours to cut patches from."""

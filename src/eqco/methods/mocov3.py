@@ -26,7 +26,6 @@ class MoCoV3Settings(KeyEncoderSettings):
     """MoCo v3: negatives from the batch, keys from a momentum encoder, both views as queries."""
 
     name = "mocov3"
-    num_contrasts = 2
 
     count: int | None = None
     """Negatives drawn for each query from the keys of the other view; None: all N − 1."""
@@ -35,6 +34,11 @@ class MoCoV3Settings(KeyEncoderSettings):
     ema_schedule: EMASchedule = "cosine"
     """cosine: β rises from ema_decay to 1 over the training; rising: from 0 to ema_decay over its
     first six tenths."""
+
+    @property
+    def num_contrasts(self) -> int:
+        """Both directions."""
+        return 2
 
     def offered(self, num_queries: int) -> int:
         """Every other instance."""

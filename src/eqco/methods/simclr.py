@@ -25,7 +25,6 @@ class SimCLRSettings(MethodSettings):
 
     name = "simclr"
     symmetric = True
-    num_contrasts = 2
 
     count: int | None = None
     """Negatives drawn for each query from the batch; None: all 2N − 2, or N − 1 of one view."""
@@ -33,6 +32,11 @@ class SimCLRSettings(MethodSettings):
     """One draw for all queries of a direction instead of one for each."""
     both_views: bool = True
     """Keys of both views are negatives; otherwise those of the other view only."""
+
+    @property
+    def num_contrasts(self) -> int:
+        """Both directions."""
+        return 2
 
     def offered(self, num_queries: int) -> int:
         """Every other instance, once or twice."""

@@ -27,7 +27,6 @@ class SimCLRv2Settings(KeyEncoderSettings):
 
     name = "simclrv2"
     symmetric = True
-    num_contrasts = 2
 
     count: int | None = None
     """Negatives drawn for each query from the batch; None: all 2N − 2."""
@@ -35,6 +34,11 @@ class SimCLRv2Settings(KeyEncoderSettings):
     """Keys of earlier batches as further negatives; 0: none, as in the public code."""
     ema_decay: float = 0.999
     """β of the encoder that makes the keys of the memory (Eq. 16)."""
+
+    @property
+    def num_contrasts(self) -> int:
+        """Both directions."""
+        return 2
 
     def offered(self, num_queries: int) -> int:
         """Every other instance, twice."""
