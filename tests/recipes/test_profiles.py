@@ -21,7 +21,7 @@ def test_a_profile_scales_batch_epochs_queue_and_negatives(
     assert {each.training.epochs for each in recipes.values()} == {epochs}
     counts = {name: each.method.num_negatives(num_queries) for name, each in recipes.items()}
     assert counts == {"simo": 16, "mocov1": queue, "mocov2": queue, "simclr": simclr_negatives} | {
-        "cpcv2": 36 * num_queries - 1
+        "cpcv2": 16 * num_queries - 1
     }
 
 

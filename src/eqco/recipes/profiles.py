@@ -29,6 +29,7 @@ __all__ = [
 
 PUBLISHED_EPOCHS = 200
 PUBLISHED_TEMPERATURE = 0.2  # of SiMo and MoCo v2
+SMALL_GRID = 4  # patches along each side of a small image
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,8 +208,12 @@ def method_at(recipe: Recipe, num_queries: int) -> MethodSettings:
 
 
 def scale_method(method: MethodSettings, ema_decay: float, memory: int) -> MethodSettings:
-    """A key encoder that keeps up and a queue that fits, where the method has them."""
-    changes = {"ema_decay": ema_decay, "queue_size": min(method.queue_size, memory)}
+    """A key encoder that keeps up, a queue and patches that fit, where the method has them."""
+    changes = {
+        "ema_decay": ema_decay,
+        "queue_size": min(method.queue_size, memory),
+        "grid": min(getattr(method, "grid", SMALL_GRID), SMALL_GRID),
+    }
     return replace(method, **{name: changes[name] for name in changes.keys() & asdict(method)})
 
 
