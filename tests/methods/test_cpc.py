@@ -252,15 +252,27 @@ def smoke(**changes):
 
 
 class Pictures(torch.utils.data.Dataset):
-    def __init__(self):
+    def __init__(self, count=64):
         generator = torch.Generator().manual_seed(0)
-        self.pixels = torch.randint(256, (64, 3, 16, 16), generator=generator).to(torch.uint8)
+        self.pixels = torch.randint(256, (count, 3, 16, 16), generator=generator).to(torch.uint8)
 
     def __len__(self):
         return len(self.pixels)
 
     def __getitem__(self, number):
         return self.pixels[number], number % 2
+
+
+@pytest.mark.end_to_end
+def test_the_published_recipe_is_assembled():
+    components = build_components(named_recipe("cpcv2"), source_from_dataset(Pictures(256)))
+    method = components.method
+    assert [len(predictors) for predictors in method.predictors] == [3, 3, 3, 3]
+    assert method.contexts[0].blocks[0][0].out_channels == 256
+    kinds = {type(module) for module in method.encoder.modules()}
+    assert nn.GroupNorm in kinds
+    assert nn.BatchNorm2d not in kinds
+    assert [view.size for view in components.loader.views] == [260]
 
 
 def test_what_does_not_go_with_patches_is_refused():

@@ -18,7 +18,7 @@ from eqco.runtime.seeds import generator_for
 
 __all__ = ["CPC", "CPCSettings", "ContextNetwork", "cut_patches", "patch_places"]
 
-CONTEXT_BLOCKS, CONTEXT_WIDTH = 5, 256
+CONTEXT_BLOCKS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,12 +189,13 @@ class CPC(Method):
 class ContextNetwork(nn.Module):
     """What its own row and those above tell at each place: (N, D, rows, columns), as it comes.
 
-    Residual blocks that look at three columns and one more row up; what lies beyond is zero.
+    Residual blocks that look at three columns and one more row up; what lies beyond is zero. They
+    are an eighth as wide as the features: 256 for ResNet-50, as published.
     """
 
     def __init__(self, dim: int):
         super().__init__()
-        width = min(CONTEXT_WIDTH, dim)
+        width = max(dim // 8, min(dim, 16))
         self.blocks = nn.ModuleList(
             nn.Sequential(
                 nn.Conv2d(dim, width, 1),

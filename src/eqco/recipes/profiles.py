@@ -31,6 +31,7 @@ __all__ = [
 PUBLISHED_EPOCHS = 200
 PUBLISHED_TEMPERATURE = 0.2  # of SiMo and MoCo v2
 RATE_WITHOUT_LARS = 0.12  # of SGD at small scales, where a published rate is meant for LARS
+SMALL_GRID = 4  # patches along each side of a small image
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,7 +233,7 @@ def scale_method(
     ema_schedule: str = "constant",
     length: int = PUBLISHED_EPOCHS,
 ) -> MethodSettings:
-    """A key encoder that keeps up, a memory that fits and prototypes that share it, where the
+    """A key encoder that keeps up, a memory that fits and prototypes that share it, patches, where the
     method has them; what begins at some epoch does so at its share of `length` epochs.
     """
     given = asdict(method)
@@ -240,6 +241,7 @@ def scale_method(
         "ema_decay": ema_decay,
         "queue_size": min(method.queue_size, memory),
         "num_prototypes": min(given.get("num_prototypes", 0), memory),
+        "grid": min(given.get("grid", SMALL_GRID), SMALL_GRID),
         "queue_epoch": round(given.get("queue_epoch", 0) * length / PUBLISHED_EPOCHS),
     }
     if ema_schedule != "constant":  # else the method's own
