@@ -9,7 +9,15 @@ from scipy import stats
 from torchvision.transforms import v2
 
 from eqco.data.parameters import Parameters, crop_boxes, draw_parameters
-from eqco.data.pipelines import LINEAR, MOCO_V1, MOCO_V2, SIMCLR, Pipeline, find_pipeline
+from eqco.data.pipelines import (
+    LINEAR,
+    MOCO_V1,
+    MOCO_V2,
+    SIMCLR,
+    Pipeline,
+    find_pipeline,
+    pipeline_pair,
+)
 from eqco.runtime.errors import InputError
 
 MANY = 20_000
@@ -79,6 +87,23 @@ def test_events_happen_as_often_as_the_pipeline_says():
         assert stats.binomtest(int(mask.sum()), MANY, probability).pvalue > SURE
 
 
+def test_the_two_views_of_byol_are_made_in_different_ways():
+    first, second = (draw_parameters(each, MANY, seed=0, step=0) for each in pipeline_pair("byol"))
+    assert bool(first.blurred.all())
+    assert not first.solarized.any()
+    for mask, probability in ((second.blurred, 0.1), (second.solarized, 0.2)):
+        assert stats.binomtest(int(mask.sum()), MANY, probability).pvalue > SURE
+    assert pipeline_pair("mocov2") == (MOCO_V2, MOCO_V2)
+
+
+def test_solarisation_moves_no_other_draw():
+    plain, solarized = (
+        draw_parameters(replace(MOCO_V2, solarize_probability=p), 8, seed=0, step=0) for p in (0, 1)
+    )
+    assert bool(solarized.solarized.all())
+    assert equal(replace(solarized, solarized=plain.solarized), plain)
+
+
 def test_pipelines_without_an_operation_never_draw_it():
     drawn = draw_parameters(LINEAR, 1000, seed=0, step=0)
     assert not torch.stack([drawn.jittered, drawn.gray, drawn.blurred]).any()
@@ -128,6 +153,10 @@ def test_the_published_tables_are_what_the_pipelines_say():
         "mocov2": (0.2, (0.4, 0.4, 0.4, 0.1), 0.8, 0.5),
         "simo": (0.2, (0.4, 0.4, 0.4, 0.1), 0.8, 0.5),
         "simclr": (0.08, (0.8, 0.8, 0.8, 0.2), 0.8, 0.5),
+        "byol": (0.08, (0.4, 0.4, 0.2, 0.1), 0.8, 1.0),
+        "byol-second": (0.08, (0.4, 0.4, 0.2, 0.1), 0.8, 0.1),
+        "mocov3": (0.2, (0.4, 0.4, 0.2, 0.1), 0.8, 1.0),
+        "mocov3-second": (0.2, (0.4, 0.4, 0.2, 0.1), 0.8, 0.1),
     }
     for name, (scale, factors, probability, blur) in rows.items():
         pipeline = find_pipeline(name)

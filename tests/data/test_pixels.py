@@ -105,6 +105,8 @@ def by_torchvision(image: torch.Tensor, pipeline: Pipeline, drawn: Parameters, s
     if drawn.blurred:
         side = 2 * blur_radius(size) + 1
         image = reference.gaussian_blur(image, [side, side], [float(drawn.sigma)] * 2)
+    if drawn.solarized:
+        image = reference.solarize(image, 0.5)
     if drawn.flipped:
         image = reference.horizontal_flip(image)
     return reference.normalize(image, list(pipeline.mean), list(pipeline.std))

@@ -34,7 +34,8 @@ def run(
 
     Args:
         source: a folder of images, or a data set by name (see `eqco data --help`).
-        pipeline: mocov1, mocov2, simo (the same), simclr or linear.
+        pipeline: mocov1, mocov2, simo (the same), simclr, byol, mocov3 or linear; byol-second and
+            mocov3-second make the second view.
         size: side of a view; by default the images' own, or 224 if they differ in size.
         split: which images.
         images: how many originals.

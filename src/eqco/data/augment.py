@@ -15,6 +15,7 @@ from eqco.data.colour import (
     jitter_,
     jitter_bands_,
     jitter_columns,
+    solarize_,
     without_colours,
 )
 from eqco.data.parameters import Parameters, crop_boxes
@@ -45,7 +46,7 @@ class Augment:
         self.dtype = dtype
 
     def __call__(self, images: Tensor, parameters: Parameters) -> Tensor:
-        """Crop, colours, blur, flip, normalisation: (N, C, size, size) in `dtype`.
+        """Crop, colours, blur, solarisation, flip, normalisation: (N, C, size, size) in `dtype`.
 
         Images are uint8, or float in [0, 1], (N, C, H, W).
         """
@@ -85,6 +86,8 @@ class Augment:
                     part = resized_crop(part, boxes[rows], self.size, plan.flipped[rows])
                 self._colours_(part, plan, rows)
                 self._blur_(part, plan, rows)
+                if self.pipeline.solarize_probability:
+                    solarize_(part, plan.solarized[rows])
                 part.sub_(plan.mean).div_(plan.std)
                 torch.index_select(part.to(self.dtype), 0, plan.back[rows], out=views[rows])
         return views
@@ -142,6 +145,7 @@ class Plan:
     columns: Tensor  # (3, 4, N, 1, 1, 1); (3, 2, …) without colours
     offsets: Tensor  # (N, 3, 1, 1)
     taps: Tensor  # (N, radius + 1)
+    solarized: Tensor  # (N,) bool
     mean: Tensor  # (C, 1, 1)
     std: Tensor  # (C, 1, 1)
 
@@ -174,6 +178,7 @@ class Plan:
             columns=jitter_columns(turns, parameters.factors).to(device),
             offsets=hue_offsets(parameters.factors[:, 3]).to(device),
             taps=gaussian_taps(parameters.sigma, blur_radius(size)).to(device),
+            solarized=parameters.solarized.to(device),
             mean=torch.tensor(mean, device=device)[:, None, None],
             std=torch.tensor(std, device=device)[:, None, None],
         )

@@ -20,6 +20,7 @@ __all__ = [
     "jitter_",
     "jitter_bands_",
     "jitter_columns",
+    "solarize_",
     "without_colours",
 ]
 
@@ -38,6 +39,15 @@ def grayscale_(images: Tensor, gray: Tensor) -> None:
     if len(gray):
         luminance = luma(images.index_select(0, gray))
         images.index_copy_(0, gray, luminance.expand(-1, 3, -1, -1))
+
+
+def solarize_(images: Tensor, solarized: Tensor) -> None:
+    """In place: invert the pixels from ½ on, of the images where `solarized`, (N,), is True.
+
+    Any number of bands; x becomes the lesser of x and 1 − x.
+    """
+    chosen = solarized[:, None, None, None]
+    torch.where(chosen, torch.minimum(images, 1 - images), images, out=images)
 
 
 def hue_offsets(shift: Tensor) -> Tensor:

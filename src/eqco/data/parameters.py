@@ -35,6 +35,7 @@ class Parameters:
     gray: Tensor  # (N,) bool
     blurred: Tensor  # (N,) bool
     sigma: Tensor  # (N,) pixels
+    solarized: Tensor  # (N,) bool
 
     def __len__(self) -> int:
         return len(self.area)
@@ -53,7 +54,7 @@ def draw_parameters(
     """The draws of one view of the global batch; a process takes its slice of the rows.
 
     The distributions are those of torchvision's RandomResizedCrop, ColorJitter, RandomGrayscale,
-    GaussianBlur and RandomHorizontalFlip; all images and views draw independently.
+    GaussianBlur, RandomSolarize and RandomHorizontalFlip; all images and views draw independently.
 
     >>> from eqco.data.pipelines import MOCO_V2
     >>> first, again = (draw_parameters(MOCO_V2, 8, seed=0, step=5) for _ in range(2))
@@ -68,6 +69,7 @@ def draw_parameters(
     ranges = [(max(0.0, 1 - spread), 1 + spread) for spread in spreads]
     ranges.append((-pipeline.hue, pipeline.hue))
     factors = [rescale(rest[:, 4 + i], *bounds) for i, bounds in enumerate(ranges)]
+    solarize = torch.from_numpy(generator.random(num_images))
     return Parameters(
         area=rescale(area, *pipeline.crop_scale),
         aspect=rescale(aspect, low, high).exp(),
@@ -79,6 +81,7 @@ def draw_parameters(
         gray=rest[:, 9] < pipeline.grayscale_probability,
         blurred=rest[:, 10] < pipeline.blur_probability,
         sigma=rescale(rest[:, 11], *pipeline.blur_sigma).float(),
+        solarized=solarize < pipeline.solarize_probability,
     )
 
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 from eqco.runtime.errors import InputError
 
 __all__ = [
+    "BYOL",
+    "BYOL_SECOND",
     "LINEAR",
     "MOCO_V1",
     "MOCO_V2",
@@ -13,12 +15,14 @@ __all__ = [
     "Pipeline",
     "blur_radius",
     "find_pipeline",
+    "pipeline_pair",
 ]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pipeline:
-    """Random resized crop, jitter of the colours, greyscale, blur, flip, normalisation.
+    """Random resized crop, jitter of the colours, greyscale, blur, solarisation, flip and
+    normalisation.
 
     Three channels are red, green and blue. Of images with another number of bands brightness and
     contrast change, and what needs colours is left out (`left_out`); draws are the same for all.
@@ -38,12 +42,13 @@ class Pipeline:
     grayscale_first: bool = False  # before the jitter
     blur_probability: float = 0.0
     blur_sigma: tuple[float, float] = (0.1, 2.0)  # pixels; the kernel grows with the image
+    solarize_probability: float = 0.0  # pixels from ½ on are inverted
     flip_probability: float = 0.5
     mean: tuple[float, ...] = (0.485, 0.456, 0.406)  # of ImageNet, for images of three channels
     std: tuple[float, ...] = (0.229, 0.224, 0.225)
 
     def __post_init__(self) -> None:
-        for name in ("jitter", "grayscale", "blur", "flip"):
+        for name in ("jitter", "grayscale", "blur", "solarize", "flip"):
             require_between(f"{name}_probability", getattr(self, f"{name}_probability"), 0, 1)
         for name in ("brightness", "contrast", "saturation"):
             require_between(name, getattr(self, name), 0, float("inf"))
@@ -119,6 +124,11 @@ MOCO_V1 = replace(
 SIMCLR = replace(
     MOCO_V2, crop_scale=(0.08, 1.0), brightness=0.8, contrast=0.8, saturation=0.8, hue=0.2
 )
+# BYOL, whose two views differ: one is always blurred, the other seldom, and may be solarised.
+BYOL = replace(MOCO_V2, crop_scale=(0.08, 1.0), saturation=0.2, blur_probability=1.0)
+BYOL_SECOND = replace(BYOL, blur_probability=0.1, solarize_probability=0.2)
+# MoCo v3: BYOL's, with MoCo's smallest crop.
+MOCO_V3, MOCO_V3_SECOND = (replace(each, crop_scale=(0.2, 1.0)) for each in (BYOL, BYOL_SECOND))
 # Training of a linear classifier on frozen features.
 LINEAR = Pipeline(crop_scale=(0.08, 1.0))
 
@@ -127,8 +137,14 @@ PIPELINES: dict[str, Pipeline] = {
     "mocov2": MOCO_V2,
     "simo": MOCO_V2,
     "simclr": SIMCLR,
+    "byol": BYOL,
+    "byol-second": BYOL_SECOND,
+    "mocov3": MOCO_V3,
+    "mocov3-second": MOCO_V3_SECOND,
     "linear": LINEAR,
 }
+# of the second view, where it is not made as the first
+SECOND = {"byol": BYOL_SECOND, "mocov3": MOCO_V3_SECOND}
 
 
 def find_pipeline(name: str) -> Pipeline:
@@ -136,6 +152,16 @@ def find_pipeline(name: str) -> Pipeline:
     if name not in PIPELINES:
         raise InputError(f"pipeline={name!r}; there are {', '.join(PIPELINES)}.")
     return PIPELINES[name]
+
+
+def pipeline_pair(name: str) -> tuple[Pipeline, Pipeline]:
+    """The pipelines of the two views of an image.
+
+    >>> [each.blur_probability for each in pipeline_pair("byol")]
+    [1.0, 0.1]
+    """
+    first = find_pipeline(name)
+    return first, SECOND.get(name, first)
 
 
 def blur_radius(size: int) -> int:

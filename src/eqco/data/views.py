@@ -5,7 +5,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from eqco.data.pipelines import Pipeline, find_pipeline
+from eqco.data.pipelines import Pipeline, find_pipeline, pipeline_pair
 
 __all__ = ["Batch", "DataSettings", "ViewSpec"]
 
@@ -37,8 +37,9 @@ class DataSettings:
 
     image_size: int = 224
     """Pixels along each side of a view."""
-    pipeline: Literal["mocov1", "mocov2", "simclr"] = "mocov2"
-    """The augmentation; mocov2 is also that of SiMo, which is MoCo without a queue."""
+    pipeline: Literal["mocov1", "mocov2", "simclr", "byol", "mocov3"] = "mocov2"
+    """The augmentation; mocov2 is also that of SiMo, which is MoCo without a queue. byol and mocov3
+    make the second view in another way than the first."""
     workers: int = 0
     """Processes that decode images from disk; sets held in memory need none."""
     on_unreadable: Literal["error", "skip"] = "error"
@@ -48,3 +49,9 @@ class DataSettings:
     def view(self) -> ViewSpec:
         """A view of this size and augmentation."""
         return ViewSpec(find_pipeline(self.pipeline), self.image_size)
+
+    @property
+    def pair(self) -> tuple[ViewSpec, ViewSpec]:
+        """Two views of this size and augmentation."""
+        first, second = pipeline_pair(self.pipeline)
+        return ViewSpec(first, self.image_size), ViewSpec(second, self.image_size)
