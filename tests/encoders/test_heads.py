@@ -1,4 +1,4 @@
-"""The three heads, written out."""
+"""The heads, written out."""
 
 import pytest
 import torch
@@ -6,7 +6,15 @@ import torch.nn.functional as F
 from torch import nn
 from torch.testing import assert_close
 
-from eqco.encoders import linear_head, mlp_head, normalised_head
+from eqco.encoders import (
+    byol_head,
+    linear_head,
+    mlp_head,
+    mocov3_head,
+    normalised_head,
+    simclrv2_head,
+    swav_head,
+)
 from eqco.runtime.errors import InputError
 
 FEATURES = torch.randn(6, 10, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
@@ -37,6 +45,32 @@ def test_the_mlp_head_has_biases_and_no_batch_norm():
         "2.weight": (4, 10),
         "2.bias": (4,),
     }
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (
+            lambda: simclrv2_head(2048),
+            "2048×2048 BN ReLU 2048×2048 BN ReLU 128×2048 BN",
+        ),
+        (lambda: byol_head(2048), "4096×2048+b BN ReLU 256×4096"),
+        (lambda: byol_head(256, 256, 4096), "4096×256+b BN ReLU 256×4096"),
+        (lambda: mocov3_head(2048), "4096×2048 BN ReLU 256×4096 BN-plain"),
+        (lambda: mocov3_head(256, 256, 4096, last_norm=False), "4096×256 BN ReLU 256×4096"),
+        (lambda: swav_head(2048), "2048×2048+b BN ReLU 128×2048+b"),
+    ],
+)
+def test_the_published_heads_and_predictors_layer_by_layer(make, expected):
+    def told(layer):
+        if isinstance(layer, nn.Linear):
+            return "×".join(map(str, layer.weight.shape)) + "+b" * (layer.bias is not None)
+        return {nn.ReLU: "ReLU", nn.BatchNorm1d: "BN"}[type(layer)] + "-plain" * (
+            isinstance(layer, nn.BatchNorm1d) and not layer.affine
+        )
+
+    with torch.device("meta"):
+        assert " ".join(map(told, make())) == expected
 
 
 def test_the_normalised_head_normalises_after_each_linear_layer():

@@ -12,7 +12,15 @@ from eqco.encoders.encoder import (
     timm_size,
 )
 from eqco.encoders.foreign import fill, state_dict_in, unwrap
-from eqco.encoders.heads import linear_head, mlp_head, normalised_head
+from eqco.encoders.heads import (
+    byol_head,
+    linear_head,
+    mlp_head,
+    mocov3_head,
+    normalised_head,
+    simclrv2_head,
+    swav_head,
+)
 from eqco.encoders.light import LightEncoder
 from eqco.encoders.momentum import scheduled_ema_decay, update_momentum
 from eqco.encoders.pixels import ColourHistogram, Pixels
@@ -42,17 +50,21 @@ __all__ = [
     "autocast_to",
     "average_running_statistics",
     "backbone_named",
+    "byol_head",
     "choose_precision",
     "feature_dim_of",
     "fill",
     "in_channels_of",
     "linear_head",
     "mlp_head",
+    "mocov3_head",
     "normalised_head",
     "resnet",
     "scheduled_ema_decay",
+    "simclrv2_head",
     "split_batch_norm",
     "state_dict_in",
+    "swav_head",
     "sync_batch_norm",
     "timm_encoder",
     "timm_size",
