@@ -43,10 +43,12 @@ class Toy(Method):
     def forward(self, batch, step):
         first, second, small = batch.views
         target = self.other(second)
-        predicted = self.predictor(self.encoder(first))
+        embeddings = self.encoder(first)
+        predicted = self.predictor(embeddings)
         loss = 1 - F.cosine_similarity(predicted, target.detach()).mean()
         agreement = F.cosine_similarity(self.encoder(small), target).mean()
-        return StepOutput(loss + self.small_weight * (1 - agreement))
+        loss = loss + self.small_weight * (1 - agreement)
+        return StepOutput(loss, embeddings=embeddings.detach())
 
     def after_step(self, output):
         pass

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from eqco.training.alarms import Alarms, NonFiniteLossError, require_finite
-from eqco.training.diagnostics import Diagnostics
+from eqco.training.diagnostics import Diagnostics, EmbeddingDiagnostics
 
 
 def look(information, ceiling=5.0):
@@ -87,6 +87,21 @@ def test_the_decoupled_loss_never_saturates():
 
 def test_a_healthy_training_hears_nothing():
     assert alarms_raised(lambda step: 4 * step / 1000 + 0.06) == []
+
+
+@pytest.mark.parametrize(
+    ("rank", "uniformity", "collapsed"),
+    [(1.9, -2.0, True), (40.0, -0.04, True), (2.1, -0.06, False), (0.0, 0.0, True)],
+)
+def test_without_negatives_collapse_is_read_from_the_embeddings(rank, uniformity, collapsed):
+    """Their rank alone would miss embeddings that differ by noise of many dimensions."""
+    alarms = Alarms()
+    seen = EmbeddingDiagnostics(embedding_rank=rank, uniformity=uniformity)
+    found = [message for step in range(300) for message in alarms.check(step, 1.0, seen, 0)]
+    assert len(found) == collapsed
+    for message in found:
+        assert message.startswith("collapse at step 99: since step 0 the embeddings fill ")
+        assert f"{rank:.1f} dimensions" in message
 
 
 def test_a_loss_that_is_no_number_neither_counts_nor_clears():

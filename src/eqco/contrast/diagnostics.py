@@ -30,7 +30,13 @@ from eqco.theory import (
 )
 from eqco.theory.infonce import log_odds
 
-__all__ = ["Diagnostics", "diagnose", "diagnose_contrasts"]
+__all__ = [
+    "Diagnostics",
+    "EmbeddingDiagnostics",
+    "diagnose",
+    "diagnose_contrasts",
+    "diagnose_embeddings",
+]
 
 # Similarities held at once: 4 MiB of float32.
 CHUNK_ELEMENTS = 2**20
@@ -87,6 +93,16 @@ class Diagnostics:
             num_negatives=self.num_negatives,
             margin=self.margin,
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbeddingDiagnostics:
+    """A look at a step without contrasts: what needs negatives is absent, f̂ above all."""
+
+    embedding_rank: float
+    """How many dimensions the embeddings fill, as in `Diagnostics`."""
+    uniformity: float
+    """As in `Diagnostics`: 0 where all embeddings are the same."""
 
 
 def diagnose(
@@ -259,6 +275,21 @@ def diagnose_contrasts(
         num_negatives=min(counts),
         margin=margin_at(min(counts), temperature, alpha),
     )
+
+
+@torch.no_grad()
+def diagnose_embeddings(embeddings: Tensor, *, max_queries: int = 256) -> EmbeddingDiagnostics:
+    """Read the embeddings of a step, (N, D): some of them, evenly spaced over the batch.
+
+    >>> diagnose_embeddings(torch.ones(8, 4))
+    EmbeddingDiagnostics(embedding_rank=0.0, uniformity=0.0)
+    """
+    with without_autocast(embeddings):
+        rows = spaced_rows(len(embeddings), max_queries, embeddings.device)
+        unit = F.normalize(embeddings[rows].to(precision(embeddings)), dim=1).cpu()
+        return EmbeddingDiagnostics(
+            embedding_rank=float(effective_rank(unit)), uniformity=float(uniformity(unit))
+        )
 
 
 def margin_at(num_negatives: int, temperature: float, alpha: float | None) -> float:

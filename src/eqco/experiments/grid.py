@@ -90,8 +90,15 @@ def pretrain_and_evaluate(task: TrainingTask, seed: int, context: RunContext) ->
     return RunResult(
         metrics={
             **accuracies(run, task, context),
-            "information": last_tenth(curves["information"]),
-            "gradient_norm": last_tenth(curves["gradient_norm_mean"]),
+            # absent where there are no negatives
+            **{
+                name: last_tenth(curves[curve])
+                for name, curve in (
+                    ("information", "information"),
+                    ("gradient_norm", "gradient_norm_mean"),
+                )
+                if curves[curve]
+            },
         },
         curves={
             **{name: round_values(points) for name, points in curves.items()},

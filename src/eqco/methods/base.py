@@ -2,7 +2,8 @@
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -27,7 +28,10 @@ __all__ = [
     "MethodSettings",
     "StepOutput",
     "batch_negatives",
+    "check_batch_norm_size",
     "check_count",
+    "seeded_weights",
+    "unit_rows",
 ]
 
 
@@ -40,11 +44,14 @@ class StepOutput:
         contrasts: what diagnostics read; none: there is no f̂ to show. Queries and positives are
             this process's, negatives those of all processes.
         new_keys: what `after_step` enqueues, of all processes, (M, D).
+        embeddings: where there are no contrasts, what collapse is watched by: one for each of this
+            process's images, without gradient, (n, D).
     """
 
     loss: Tensor
     contrasts: Sequence[Contrast] = ()
     new_keys: Tensor | None = None
+    embeddings: Tensor | None = None
 
 
 class Method(nn.Module, ABC):
@@ -86,12 +93,14 @@ class MethodParts:
         objective: the loss over contrasts.
         total_steps: of the whole training, for schedules.
         seed: of all that the method draws.
+        steps_per_epoch: for what changes after some epochs.
     """
 
     make_encoder: MakeEncoder
     objective: Objective | RememberingObjective
     total_steps: int
     seed: int
+    steps_per_epoch: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,10 +110,16 @@ class MethodSettings(ABC):
     name: ClassVar[str]
     symmetric: ClassVar[bool] = False
     """Whether every view is both query and key, with gradient to the keys."""
+    num_contrasts: ClassVar[int] = 1
+    """How many contrasts a step has, where there are negatives."""
+    queue_width: ClassVar[int] = 1
+    """How many embeddings of an image a row of the queue holds."""
+    has_temperature: ClassVar[bool] = True
+    """Whether objective.temperature plays a part."""
 
     def views(self, data: DataSettings) -> tuple[ViewSpec, ...]:
         """The views of each image, in the order that `forward` gets them."""
-        return (data.view, data.view)
+        return data.pair
 
     def offered(self, num_queries: int) -> int | None:
         """How many negatives a batch offers each query; None: it offers none."""
@@ -183,8 +198,7 @@ class KeyEncoder(nn.Module):
 
     def unit_keys(self, images: Tensor) -> Tensor:
         """Keys of length one, in float32 or better also under autocast."""
-        keys: Tensor = self.network(images)
-        return F.normalize(keys.to(torch.promote_types(keys.dtype, torch.float32)), dim=1)
+        return unit_rows(self.network(images))
 
     def follow(self, encoder: Encoder) -> None:
         """Move towards the query encoder after its step."""
@@ -206,6 +220,20 @@ class KeyEncoder(nn.Module):
         self.updates = int(state)
 
 
+def unit_rows(embeddings: Tensor) -> Tensor:
+    """Embeddings of length one, (n, D), in float32 or better."""
+    exact = embeddings.to(torch.promote_types(embeddings.dtype, torch.float32))
+    return F.normalize(exact, dim=1)
+
+
+@contextmanager
+def seeded_weights(purpose: str, seed: int) -> Iterator[None]:
+    """Layers made in this block draw their first weights from the seed; no other draw is moved."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(generator_for(purpose, seed).initial_seed())
+        yield
+
+
 def batch_negatives(
     *views: Tensor, count: int | None, shared: bool, seed: int, draw: int
 ) -> Negatives:
@@ -222,6 +250,15 @@ def batch_negatives(
     return sampled_negatives(
         pool, count, seed=seed, step=draw, index=index, num_queries=num_queries, shared=shared
     )
+
+
+def check_batch_norm_size(num_queries: int) -> None:
+    """Refuse a batch of one image, of which batch norm leaves nothing."""
+    if num_queries < 2:
+        raise InputError(
+            f"a micro-batch of {num_queries}, but batch norm needs 2 images. Raise "
+            f"training.num_queries or lower training.accumulation_steps."
+        )
 
 
 def check_count(count: int | None, *, offered: int, num_queries: int) -> None:

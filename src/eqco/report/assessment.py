@@ -61,9 +61,17 @@ def warnings(found: Assessment, begun: RunInfo, place: Path) -> list[str]:
 
 def print_self_consistency(console: Console, begun: RunInfo, place: Path) -> None:
     """Without labels: what can be measured, and what cannot be known."""
-    diagnosed = [line for line in RunDirectory(place).read_metrics() if "alignment" in line]
-    if diagnosed:
-        last = diagnosed[-1]
+    diagnosed = [line for line in RunDirectory(place).read_metrics() if "embedding_rank" in line]
+    last = diagnosed[-1] if diagnosed else {}
+    if last and "information" not in last:
+        console.print(
+            f"the embeddings fill {last['embedding_rank']:.1f} dimensions (at step "
+            f"{last['step']}); {begun.recipe.method.name} has no negatives, so that there is no "
+            f"estimate of what one view tells of another.",
+            markup=False,
+            highlight=False,
+        )
+    elif last:
         console.print(
             f"two views of one image are at a mean squared distance of {last['alignment']:.2f} "
             f"(0: the same; 2: unrelated); each view tells {last['information']:.2f} nats of the "

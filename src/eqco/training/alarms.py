@@ -4,12 +4,15 @@ import math
 from typing import Any
 
 from eqco.runtime.errors import InputError
-from eqco.training.diagnostics import Diagnostics
+from eqco.training.diagnostics import Diagnostics, EmbeddingDiagnostics
 
 __all__ = ["Alarms", "NonFiniteLossError", "checkpoint_hint", "require_finite"]
 
 # Below this f̂, in nats, the embeddings tell images apart hardly better than chance.
 COLLAPSE_BELOW = 0.05
+# Without negatives: embeddings that fill fewer dimensions, or that are all but the same.
+COLLAPSED_RANK = 2.0
+COLLAPSED_UNIFORMITY = -0.05
 # From this share of its ceiling on, f̂ has nothing left to gain.
 SATURATION_FROM = 0.99
 # Steps in a row that a condition must hold before it is reported.
@@ -52,7 +55,8 @@ def checkpoint_hint(last_good: str | None) -> str:
 class Alarms:
     """Watches f̂ and speaks up once when it stays where it should not.
 
-    Collapse: f̂ below 0.05 nats for 100 steps in a row. Saturation: f̂ within 1 % of its ceiling
+    Collapse: f̂ below 0.05 nats for 100 steps in a row; of a method without negatives, embeddings
+    that fill fewer than 2 dimensions or are all the same. Saturation: f̂ within 1 % of its ceiling
     log(1+α) for 100 steps in a row. Both count after the warm-up only. An alarm is reported once,
     and again only after its condition has ended. Between two looks the condition is taken to
     hold if it held at both.
@@ -68,12 +72,18 @@ class Alarms:
         self.saturation = {"since": -1, "reported": 0}
 
     def check(
-        self, step: int, loss: float, diagnostics: Diagnostics | None, warmup_steps: int
+        self,
+        step: int,
+        loss: float,
+        diagnostics: Diagnostics | EmbeddingDiagnostics | None,
+        warmup_steps: int,
     ) -> list[str]:
         """The alarms of this step, mostly none; a loss that is no number is `require_finite`'s."""
         if diagnostics is None or step < warmup_steps or not math.isfinite(loss):
             return []
         seen, messages = diagnostics, []
+        if isinstance(seen, EmbeddingDiagnostics):
+            return self.check_embeddings(step, seen)
         if has_lasted(self.collapse, step, seen.information < COLLAPSE_BELOW):
             messages.append(
                 f"collapse at step {step}: since step {self.collapse['since']} the embeddings tell "
@@ -92,6 +102,20 @@ class Alarms:
                 f"augmentation."
             )
         return messages
+
+    def check_embeddings(self, step: int, seen: EmbeddingDiagnostics) -> list[str]:
+        """The alarm of a method without negatives."""
+        rank, uniformity = seen.embedding_rank, seen.uniformity
+        collapsed = rank < COLLAPSED_RANK or uniformity > COLLAPSED_UNIFORMITY
+        if not has_lasted(self.collapse, step, collapsed):
+            return []
+        return [
+            f"collapse at step {step}: since step {self.collapse['since']} the embeddings fill "
+            f"{rank:.1f} dimensions (uniformity {uniformity:.3f}; 0 where all are the same). "
+            f"Without negatives nothing but the method's other parts keeps them apart: lower the "
+            f"learning rate or lengthen the warm-up; check that batch norm sees enough images, and "
+            f"the decay of a momentum encoder or the number of prototypes."
+        ]
 
     def state_dict(self) -> dict[str, Any]:
         """Plain numbers, for the checkpoint."""

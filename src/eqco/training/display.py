@@ -7,6 +7,7 @@ from typing import TextIO
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from eqco.training.diagnostics import EmbeddingDiagnostics
 from eqco.training.loop import StepReport
 
 __all__ = ["training_display"]
@@ -65,11 +66,16 @@ class LogLines:
 
 
 def summary(report: StepReport, *, dated: bool = False) -> str:
-    """Loss, f̂ (≥: a bound, ≈: an estimate) and, if `dated`, its step, learning rate and speed."""
+    """Loss, f̂ (≥: a bound, ≈: an estimate) and, if `dated`, its step, learning rate and speed.
+
+    Without negatives there is no f̂: the rank of the embeddings is in its place.
+    """
     parts = [f"loss {report.loss:.3f}"]
-    if report.diagnostics is not None:
-        seen, at = report.diagnostics, report.diagnosed_at
-        earlier = f" at step {at}" if dated and at != report.step else ""
+    seen, at = report.diagnostics, report.diagnosed_at
+    earlier = f" at step {at}" if dated and at != report.step else ""
+    if isinstance(seen, EmbeddingDiagnostics):
+        parts.append(f"no negatives, rank {seen.embedding_rank:.1f}{earlier}")
+    elif seen is not None:
         sign = "≥" if seen.information_kind == "bound" else "≈"
         parts.append(f"info {sign} {seen.information:.2f} nats{earlier}")
     parts.append(f"lr {report.learning_rate:.4g}")

@@ -24,7 +24,12 @@ from eqco.runtime.errors import InputError
 from eqco.runtime.run_directory import RunDirectory
 from eqco.training.alarms import Alarms, NonFiniteLossError, checkpoint_hint, require_finite
 from eqco.training.cached_step import in_pieces
-from eqco.training.diagnostics import Diagnostics, diagnose
+from eqco.training.diagnostics import (
+    Diagnostics,
+    EmbeddingDiagnostics,
+    diagnose,
+    diagnose_embeddings,
+)
 from eqco.training.journal import Journal
 from eqco.training.optimisers import load_optimiser
 
@@ -76,7 +81,7 @@ class StepReport:
     learning_rate: float
     images_per_second: float
     seconds_left: float
-    diagnostics: Diagnostics | None = None
+    diagnostics: Diagnostics | EmbeddingDiagnostics | None = None
     diagnosed_at: int = 0
     """The step that the diagnostics are of."""
     messages: tuple[str, ...] = ()
@@ -126,7 +131,7 @@ def run_training(
         warm_up(components)
     journal = Journal(run, start)
     clock = Clock(start, intervals.total_steps, loader.num_queries)
-    diagnostics: Diagnostics | None = None
+    diagnostics: Diagnostics | EmbeddingDiagnostics | None = None
     metrics: dict[str, float] = {}
     step = diagnosed_at = start
 
@@ -154,13 +159,8 @@ def run_training(
 
             messages: list[str] = []
             diagnosed = step % intervals.diagnose_every == 0
-            if diagnosed and output.contrasts:
-                diagnosed_at = step
-                diagnostics = diagnose(
-                    gather_contrasts(output.contrasts),
-                    temperature=objective.temperature,
-                    alpha=objective.alpha,
-                )
+            if diagnosed and (output.contrasts or output.embeddings is not None):
+                diagnosed_at, diagnostics = step, diagnose_step(output, objective)
                 loss = mean(output.loss)
                 messages = alarms.check(step, loss, diagnostics, intervals.warmup_steps)
             # after the diagnosis: a queue that has new keys is no longer what the queries saw
@@ -208,7 +208,8 @@ def optimise(
     """Views -> loss -> gradients -> parameters.
 
     Returns:
-        The mean loss, the contrasts of the last micro-batch, the new keys of all of them.
+        The mean loss, the contrasts or embeddings of the last micro-batch, the new keys of all of
+        them.
     """
     if components.pieces > 1:
         return optimise_cached(components, scaler, micro_batches[0], step)
@@ -230,7 +231,7 @@ def optimise(
     scaler.step(optimiser)
     scaler.update()
     mean_loss, joined = torch.stack(losses).sum(), torch.cat(new_keys) if new_keys else None
-    return StepOutput(mean_loss, output.contrasts, joined)
+    return StepOutput(mean_loss, output.contrasts, joined, output.embeddings)
 
 
 def optimise_cached(
@@ -291,6 +292,17 @@ def run_probe(method: Method, probe: Callable[[nn.Module], dict[str, float]]) ->
 def mean(loss: Tensor) -> float:
     """The loss of the batch over all processes."""
     return float(processes.mean_over_processes(loss))
+
+
+def diagnose_step(
+    output: StepOutput, objective: Objective | RememberingObjective
+) -> Diagnostics | EmbeddingDiagnostics:
+    """What the contrasts of all processes say or, where there are none, the embeddings."""
+    if not output.contrasts:
+        assert output.embeddings is not None
+        return diagnose_embeddings(processes.gather(output.embeddings))
+    contrasts = gather_contrasts(output.contrasts)
+    return diagnose(contrasts, temperature=objective.temperature, alpha=objective.alpha)
 
 
 def gather_contrasts(contrasts: Sequence[Contrast]) -> list[Contrast]:
