@@ -34,13 +34,22 @@ from eqco.data.parameters import draw_parameters
 from eqco.data.pipelines import MOCO_V1, MOCO_V2, SIMCLR
 from eqco.evaluation import extract_features, knn_accuracy, probe_accuracy
 from eqco.evaluation.features import Features
-from eqco.methods import METHODS, MoCoSettings, SimCLRSettings
+from eqco.methods import (
+    METHODS,
+    BYOLSettings,
+    MoCoSettings,
+    MoCoV3Settings,
+    SimCLRSettings,
+    SimCLRv2Settings,
+    SwAVSettings,
+)
 from eqco.training.diagnostics import diagnose
-from eqco.training.loop import largest_weight, mean
+from eqco.training.loop import diagnose_step, largest_weight, mean
 
 # Where the host is meant to wait for the device, and why.
 MEANT = {
     "contrast.diagnostics.read_contrast": "numbers for the log, every diagnose_every steps",
+    "contrast.diagnostics.diagnose_embeddings": "the same of a method without negatives",
     "evaluation.features.extract_features": "features are kept on the host, batch by batch",
     "training.loop.mean": "the loss for the log and the alarms, every log_every steps",
     "training.loop.largest_weight": "stops a training whose weights are not finite",
@@ -134,6 +143,10 @@ CASES = {
     "simclr": tiny(SimCLRSettings()),
     "simclr, drawn": tiny(SimCLRSettings(count=4)),
     "simclr, other view": tiny(SimCLRSettings(both_views=False)),
+    "simclrv2": tiny(SimCLRv2Settings(queue_size=40)),
+    "mocov3": tiny(MoCoV3Settings()),
+    "byol": tiny(BYOLSettings()),
+    "swav": tiny(SwAVSettings(num_prototypes=8, small_views=1, queue_size=16, queue_epoch=0)),
 }
 
 
@@ -155,8 +168,10 @@ def test_steps_of_every_method_without_backward(gpu, recipe):
         assert not gpu.waits
         mean(output.loss)
         largest_weight(method)
-        diagnose(output.contrasts, temperature=0.2, alpha=64)
-    assert set(gpu.waits) == {name for name in MEANT if name.startswith(("training.", "contrast."))}
+        diagnose_step(output, components.objective)
+    reader = "read_contrast" if output.contrasts else "diagnose_embeddings"
+    waits = {name for name in MEANT if name.startswith("training.")}
+    assert set(gpu.waits) == {*waits, f"contrast.diagnostics.{reader}"}
 
 
 def drawn(count, **settings):

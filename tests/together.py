@@ -19,7 +19,15 @@ from toy_method import ToySettings
 from eqco.assembly import build_components
 from eqco.data import Augment, source_from_dataset
 from eqco.evaluation import extract_features
-from eqco.methods import MoCoSettings, SimCLRSettings, SiMoSettings
+from eqco.methods import (
+    METHODS,
+    BYOLSettings,
+    MoCoSettings,
+    MoCoV3Settings,
+    SimCLRSettings,
+    SiMoSettings,
+    SwAVSettings,
+)
 from eqco.recipes import (
     DataSettings,
     EncoderSettings,
@@ -28,6 +36,7 @@ from eqco.recipes import (
     Recipe,
     TrainingSettings,
 )
+from eqco.recipes.profiles import scale_method
 from eqco.runtime import processes
 from eqco.training.alarms import Alarms
 from eqco.training.diagnostics import diagnose
@@ -67,7 +76,7 @@ class TinyBackbone(nn.Module):
 def tiny(method, *, bn_groups=1, head="normalised", accumulation_steps=1, **changes):
     recipe = Recipe(
         method=method,
-        objective=ObjectiveSettings(alpha=64),
+        objective=ObjectiveSettings(alpha=None if method.num_negatives(N) is None else 64),
         data=DataSettings(image_size=8),
         encoder=EncoderSettings(embedding_dim=4, head=head, bn_groups=bn_groups),
         optimiser=OptimiserSettings(base_learning_rate=0.5),
@@ -84,13 +93,20 @@ def moco(**settings):
     return MoCoSettings(**{"queue_size": 40, "ema_decay": 0.9, **settings})
 
 
+def small(kind):
+    """A method's defaults, scaled to four epochs of these pictures."""
+    method = scale_method(kind(), 0.9, memory=40, length=4)
+    return method if getattr(method, "count", None) is None else replace(method, count=4)
+
+
 def remembered(source):
     return ObjectiveSettings(alpha=64, normaliser=source, normaliser_decay=0.6)
 
 
 SHUFFLED = {"bn_groups": 4, "head": "mlp"}
-# every one of them runs on 1, 2 and 4 processes
+# every one of them runs on 1, 2 and 4 processes, and so does every method as it is
 CASES = {
+    **{name: tiny(small(kind)) for name, kind in METHODS.items()},
     "simo": tiny(simo()),
     "simo, all negatives": tiny(simo(count=None)),
     "simo, shared draw": tiny(simo(shared=True)),
@@ -109,6 +125,11 @@ CASES = {
     "simclr, in two micro-batches": tiny(SimCLRSettings(count=4), accumulation_steps=2),
     "simo, remembered": tiny(simo(), objective=remembered("instance")),
     "simo, remembered queue": tiny(simo(queue_size=21), objective=remembered("queue")),
+    "byol, in two micro-batches": tiny(BYOLSettings(), accumulation_steps=2),
+    "mocov3, sampled": tiny(MoCoV3Settings(count=4), head="mocov3"),
+    "swav, queue": tiny(
+        SwAVSettings(num_prototypes=8, small_views=2, queue_size=21, queue_epoch=0, frozen_epochs=0)
+    ),
     "toy": tiny(ToySettings()),
 }
 

@@ -15,6 +15,7 @@ from eqco.experiments.experiment import RunContext
 from eqco.experiments.grid import pretrain_and_evaluate
 from eqco.experiments.tasks import moco, simclr, simo
 from eqco.experiments.training_runs import IMAGES
+from eqco.recipes import named_recipe
 from eqco.recipes.profiles import PAPER
 from eqco.training.loop import optimise
 
@@ -144,6 +145,33 @@ def test_a_framework_takes_a_step_at_224_pixels(run, num_queries, num_negatives,
     assert all(c.queries.shape == (num_queries, 128) for c in output.contrasts)
     assert all(c.negatives.num_negatives == num_negatives for c in output.contrasts)
     assert not torch.equal(before, next(method.encoder.parameters()))
+
+
+@pytest.mark.end_to_end
+@pytest.mark.parametrize("name", ["simclrv2", "mocov3", "byol", "swav"])
+def test_a_named_recipe_takes_a_step_at_224_pixels(name, imagenet):
+    """As `eqco train --profile paper` assembles it, with fewer queries."""
+    recipe = named_recipe(name)
+    recipe = replace(
+        recipe,
+        training=replace(recipe.training, num_queries=2),
+        data=replace(recipe.data, workers=0),
+    )
+    components = build_components(recipe, imagenet)
+    method, loader = components.method, components.loader
+    batches = loader.micro_batches(0)
+    method.warm_up(*batches)
+    scaler = torch.amp.GradScaler("cpu", enabled=False)
+    before = {name: value.detach().clone() for name, value in method.encoder.named_parameters()}
+    for group in components.optimiser.param_groups:
+        group["lr"] = components.learning_rate(5004 * 10)
+    output = optimise(components, scaler, batches, 0)
+    assert output.loss.isfinite()
+    assert bool(output.contrasts) == (recipe.method.num_negatives(2) is not None)
+    after = dict(method.encoder.named_parameters())
+    moved = [name for name in before if not torch.equal(before[name], after[name])]
+    assert "backbone.conv1.weight" in moved
+    assert any(name.startswith("head.") for name in moved)
 
 
 def test_from_a_folder_to_the_linear_protocol(folder, tmp_path, monkeypatch):

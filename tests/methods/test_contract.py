@@ -16,11 +16,21 @@ from toy_method import ToySettings
 from eqco.contrast import NTXentLoss, Objective
 from eqco.data import Batch, DataSettings
 from eqco.encoders import Encoder, normalised_head, scheduled_ema_decay, split_batch_norm
-from eqco.methods import METHODS, MethodParts, MoCoSettings, SimCLRSettings, SiMoSettings
+from eqco.methods import (
+    METHODS,
+    BYOLSettings,
+    MethodParts,
+    MoCoSettings,
+    MoCoV3Settings,
+    SimCLRSettings,
+    SimCLRv2Settings,
+    SiMoSettings,
+    SwAVSettings,
+)
 from eqco.methods.base import KeyEncoderSettings
 from eqco.recipes.profiles import scale_method
 from eqco.runtime.errors import InputError
-from eqco.training.diagnostics import diagnose
+from eqco.training.diagnostics import diagnose, diagnose_embeddings
 
 N, D, TOTAL_STEPS = 24, 6, 80
 DATA = DataSettings(image_size=4)
@@ -81,6 +91,9 @@ VARIANTS = {
     "simo, queue and all": SiMoSettings(count=None, queue_size=30),
     "moco, K < N": MoCoSettings(queue_size=5),
     "simclr, sampled": SimCLRSettings(count=4),
+    "simclrv2, sampled": SimCLRv2Settings(count=4, queue_size=9),
+    "simclrv2, no memory": SimCLRv2Settings(queue_size=0),
+    "swav, queue": SwAVSettings(num_prototypes=8, queue_size=30, queue_epoch=0, frozen_epochs=0),
 }
 
 
@@ -133,6 +146,16 @@ def test_the_settings_count_the_negatives_that_there_are(settings):
     for contrast in contrasts:
         assert contrast.queries.shape == contrast.positives.shape == (N, D)
         assert contrast.negatives.num_negatives == settings.num_negatives(N)
+
+
+def test_without_contrasts_there_are_embeddings_to_watch(settings):
+    output = made(settings)(tiny_batch(settings), 0)
+    if output.contrasts:
+        assert len(output.contrasts) == settings.num_contrasts
+        return
+    assert output.embeddings.shape == (N, D)
+    assert not output.embeddings.requires_grad
+    assert diagnose_embeddings(output.embeddings).embedding_rank > 1
 
 
 def test_no_query_meets_a_key_of_its_own_instance(contrasting):
@@ -203,7 +226,7 @@ def step(method, settings, number):
 WITH_KEY_ENCODER = {
     name: settings
     for name, settings in VARIANTS.items()
-    if isinstance(settings, KeyEncoderSettings)
+    if isinstance(settings, KeyEncoderSettings) and made(settings).key_encoder is not None
 }
 
 
@@ -211,9 +234,10 @@ WITH_KEY_ENCODER = {
 def test_after_each_step_the_key_encoder_moves_by_eq_16(name):
     settings = replace(WITH_KEY_ENCODER[name], ema_decay=0.75)
     method = made(settings)
+    first = method.key_encoder.updates
     for number in range(3):
         decay = scheduled_ema_decay(
-            0.75, settings.ema_schedule, step=number, total_steps=TOTAL_STEPS
+            0.75, settings.ema_schedule, step=first + number, total_steps=TOTAL_STEPS
         )
         start = [p.clone() for p in method.key_encoder.network.parameters()]
         step(method, settings, number)
@@ -379,6 +403,24 @@ def test_beta_zero_means_keys_of_the_same_weights():
         (SimCLRSettings(count=256, both_views=False), 256, "offers 255 negatives"),
         (MoCoSettings(queue_size=0), 256, "MoCo needs .*--method.queue-size 4096"),
         (MoCoSettings(ema_decay=-0.1), 256, "method.ema_decay=-0.1"),
+        (BYOLSettings(ema_decay=2.0), 256, "method.ema_decay=2.0"),
+        (BYOLSettings(), 1, "a micro-batch of 1, but batch norm needs 2 images"),
+        (MoCoV3Settings(count=256), 256, "offers 255 negatives"),
+        (MoCoV3Settings(), 1, "a micro-batch of 1 offers no negatives"),
+        (SimCLRv2Settings(count=511), 256, "offers 510 negatives"),
+        (SimCLRv2Settings(queue_size=-1), 256, "method.queue_size=-1"),
+        (
+            SwAVSettings(queue_size=0),
+            256,
+            "num_prototypes=3000, but a batch of 256 and a queue of 0 give 256 features .*"
+            "--method.num-prototypes 256 or less, or --method.queue-size 2744 or more",
+        ),
+        (SwAVSettings(num_prototypes=4097), 256, "give 4096 features"),
+        (SwAVSettings(num_prototypes=1), 256, "num_prototypes=1; it must be at least 2"),
+        (SwAVSettings(epsilon=0.0), 256, "method.epsilon=0.0"),
+        (SwAVSettings(sinkhorn_rounds=0), 256, "method.sinkhorn_rounds=0"),
+        (SwAVSettings(small_views=-1), 256, "method.small_views=-1"),
+        (SwAVSettings(), 1, "batch norm needs 2 images"),
     ],
 )
 def test_settings_refuse_what_cannot_be_trained(settings, num_queries, message):

@@ -20,7 +20,22 @@ def test_a_profile_scales_batch_epochs_queue_and_negatives(
     assert {each.training.num_queries for each in recipes.values()} == {num_queries}
     assert {each.training.epochs for each in recipes.values()} == {epochs}
     counts = {name: each.method.num_negatives(num_queries) for name, each in recipes.items()}
-    assert counts == {"simo": 16, "mocov1": queue, "mocov2": queue, "simclr": simclr_negatives}
+    expected = {"simo": 16, "mocov1": queue, "mocov2": queue, "simclr": simclr_negatives}
+    expected |= {"simclrv2": 2 * num_queries - 2 + queue, "mocov3": num_queries - 1}
+    expected |= {"byol": None, "swav": None}
+    assert counts == expected
+
+
+@pytest.mark.parametrize("profile", [name for name, scale in PROFILES.items() if scale.small])
+def test_small_scales_train_by_sgd_with_prototypes_that_the_queue_fills(profile):
+    for name in RECIPES:
+        recipe = named_recipe(name, profile)
+        found = recipe.optimiser.name, recipe.optimiser.rule, recipe.optimiser.reference
+        assert found == ("sgd", "linear", 256), name
+        assert 0.05 <= recipe.optimiser.base_learning_rate <= 0.6, name
+    swav, scale = named_recipe("swav", profile).method, PROFILES[profile]
+    assert swav.num_prototypes == min(3000, scale.memory)
+    assert swav.queue_epoch == round(15 * scale.epochs / 200)
 
 
 @pytest.mark.parametrize("name", RECIPES)

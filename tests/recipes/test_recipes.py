@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 
 from eqco.assembly.parts import scaled_rate
 from eqco.cli.train import parse as parse_training
-from eqco.methods import METHODS, MoCoSettings, SimCLRSettings, SiMoSettings
+from eqco.methods import (
+    METHODS,
+    BYOLSettings,
+    MoCoSettings,
+    MoCoV3Settings,
+    SimCLRSettings,
+    SimCLRv2Settings,
+    SiMoSettings,
+    SwAVSettings,
+)
 from eqco.recipes import (
     PROFILES,
     RECIPES,
@@ -51,18 +60,39 @@ def test_the_published_settings():
         "mocov1": (0.03, 0.9, 1e-4, "steps", 0, 0.07, True, "linear", "mocov1"),
         "mocov2": (0.03, 0.9, 1e-4, "cosine", 0, 0.2, True, "mlp", "mocov2"),
         "simclr": (0.3, 0.9, 1e-6, "cosine", 10, 0.1, False, "normalised", "simclr"),
+        "simclrv2": (0.075, 0.9, 1e-4, "cosine", 10, 0.1, False, "simclrv2", "simclr"),
+        "mocov3": (0.3, 0.9, 1e-6, "cosine", 10, 1.0, False, "mocov3", "mocov3"),
+        "byol": (0.3, 0.9, 1e-6, "cosine", 10, 0.2, False, "byol", "byol"),
+        "swav": (0.6, 0.9, 1e-6, "cosine", 0, 0.1, False, "swav", "simclr"),
     }
     assert RECIPES["mocov1"].optimiser.drops == (120, 160)
-    for recipe in RECIPES.values():
+    for name, recipe in RECIPES.items():
         assert (recipe.training.num_queries, recipe.training.epochs) == (256, 200)
-        assert (recipe.encoder.backbone, recipe.encoder.embedding_dim) == ("resnet50", 128)
+        dim = 256 if name in ("mocov3", "byol") else 128
+        assert (recipe.encoder.backbone, recipe.encoder.embedding_dim) == ("resnet50", dim)
+        published_lars = ("simclrv2", "mocov3", "byol", "swav")
+        assert recipe.optimiser.name == ("lars" if name in published_lars else "sgd")
     assert RECIPES["simo"].method == SiMoSettings(count=16, ema_decay=0.999)
     assert RECIPES["mocov2"].method == MoCoSettings(queue_size=65536, ema_decay=0.999)
     assert RECIPES["mocov1"].method == RECIPES["mocov2"].method
     # Figure 3b's largest K, where the margin is zero
     assert RECIPES["simclr"].method == SimCLRSettings(count=256, both_views=True)
+    assert RECIPES["simclrv2"].method == SimCLRv2Settings(queue_size=65536, ema_decay=0.999)
+    cosine = {"ema_decay": 0.99, "ema_schedule": "cosine"}
+    assert RECIPES["mocov3"].method == MoCoV3Settings(**cosine)
+    assert RECIPES["byol"].method == BYOLSettings(**cosine)
+    assert RECIPES["swav"].method == SwAVSettings(
+        num_prototypes=3000,
+        small_views=6,
+        queue_size=3840,
+        queue_epoch=15,
+        frozen_epochs=1,
+        epsilon=0.05,
+        sinkhorn_rounds=3,
+    )
     alphas = {name: recipe.objective.alpha for name, recipe in RECIPES.items()}
-    assert alphas == {"simo": 256, "mocov1": None, "mocov2": None, "simclr": 256}
+    eqco = {"simo": 256, "simclr": 256}
+    assert alphas == {**dict.fromkeys(RECIPES), **eqco}
 
 
 def test_the_square_root_rule_has_a_base_of_its_own():
@@ -145,6 +175,16 @@ def test_infinity_survives_json():
         (lambda: Recipe(optimiser=OptimiserSettings(weight_decay=-1)), "weight_decay=-1"),
         (lambda: Recipe(method=SiMoSettings(ema_decay=1.5)), "method.ema_decay=1.5"),
         (lambda: Recipe(data=DataSettings(image_size=0)), "data.image_size=0"),
+        (
+            lambda: Recipe(method=BYOLSettings(), objective=ObjectiveSettings(alpha=256)),
+            "objective.alpha=256, but byol has no negatives.*--objective.alpha None",
+        ),
+        (
+            lambda: Recipe(
+                method=SwAVSettings(), objective=ObjectiveSettings(normaliser="instance")
+            ),
+            "objective.normaliser=instance, but swav has no negatives",
+        ),
         (lambda: Recipe(encoder=EncoderSettings(bn_groups=2)), "bn_groups=2 without shuffling BN"),
         (
             lambda: Recipe(method=SimCLRSettings(), encoder=EncoderSettings(bn_groups=2)),
@@ -165,8 +205,8 @@ def test_infinity_survives_json():
         (lambda: recipe_from_dict({"objective": 3}), "must be a group of settings"),
         (lambda: recipe_from_dict([]), "a recipe must be a group"),
         (lambda: recipe_from_dict({"objective": {"alpha": "many"}}), "objective.alpha='many'"),
-        (lambda: recipe_from_dict({"method": "byol"}), "method.name='byol'; .* simo, moco, simclr"),
-        (lambda: recipe_from_dict({"method": {"name": "byol"}}), "method.name='byol'"),
+        (lambda: recipe_from_dict({"method": "dino"}), "method.name='dino'; .* simo, moco, simclr"),
+        (lambda: recipe_from_dict({"method": {"name": "dino"}}), "method.name='dino'"),
         (lambda: recipe_from_dict({"method": {"count": 3}}), "method.name=None"),
         (
             lambda: recipe_from_dict({"method": {"name": "moco", "queue": 3}}),

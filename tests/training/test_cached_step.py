@@ -8,12 +8,26 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from eqco.methods import SimCLRSettings
+from eqco.methods import (
+    BYOLSettings,
+    MoCoV3Settings,
+    SimCLRSettings,
+    SimCLRv2Settings,
+    SwAVSettings,
+)
 from eqco.recipes import recipe_from_dict, recipe_to_dict
 from eqco.runtime.errors import InputError
 from eqco.training.loop import optimise, warm_up
 
-METHODS = {"simo": together.simo(), "moco": together.moco(), "simclr": SimCLRSettings(count=4)}
+METHODS = {
+    "simo": together.simo(),
+    "moco": together.moco(),
+    "simclr": SimCLRSettings(count=4),
+    "simclrv2": SimCLRv2Settings(queue_size=40),
+    "mocov3": MoCoV3Settings(),
+    "byol": BYOLSettings(),
+    "swav": SwAVSettings(num_prototypes=8, small_views=1, queue_size=16, queue_epoch=0),
+}
 
 
 class WithoutBatchNorm(nn.Module):

@@ -107,9 +107,10 @@ def training_lines(weights: Weights, facts: RunFacts) -> list[str]:
         return [f"Unknown: taken from {Path(weights.name).name}, which was not trained by a run."]
     alpha = "none (plain InfoNCE)" if recipe.objective.alpha is None else recipe.objective.alpha
     count = recipe.method.num_negatives(recipe.contrasted_size)
+    negatives = f"{count}, temperature {recipe.objective.temperature}, α {alpha}"
     lines = [
         f"* method: {recipe.method.name}, without labels",
-        f"* negatives: {count}, temperature {recipe.objective.temperature}, α {alpha}",
+        f"* negatives: {'none' if count is None else negatives}",
         f"* steps: {weights.step}, of {recipe.training.num_queries} images each",
         f"* seed: {recipe.training.seed}",
     ]

@@ -22,12 +22,16 @@ from eqco.data.sources import divide
 from eqco.encoders import (
     Encoder,
     backbone_named,
+    byol_head,
     choose_precision,
     feature_dim_of,
     linear_head,
     mlp_head,
+    mocov3_head,
     normalised_head,
+    simclrv2_head,
     split_batch_norm,
+    swav_head,
     sync_batch_norm,
 )
 from eqco.evaluation import extract_features, knn_accuracy
@@ -56,6 +60,10 @@ HEADS: dict[str, Callable[..., nn.Module]] = {
     "normalised": normalised_head,
     "mlp": mlp_head,
     "linear": linear_head,
+    "simclrv2": simclrv2_head,
+    "mocov3": mocov3_head,
+    "byol": byol_head,
+    "swav": swav_head,
 }
 
 
@@ -85,16 +93,16 @@ def build_encoder(
     return Encoder(backbone, head)
 
 
-def convert_batch_norm(encoder: Encoder, bn_groups: int, device: torch.device) -> Encoder:
-    """The encoder with its batch norm over the processes that there are.
+def convert_batch_norm(method: Method, bn_groups: int, device: torch.device) -> Method:
+    """The method with the batch norm of all its networks over the processes that there are.
 
     Groups of shuffling BN keep their number: each process has its share of them.
     """
     count = processes.world_size()
     if bn_groups == 1:
-        return encoder if count == 1 else sync_batch_norm(encoder, device)
+        return method if count == 1 else sync_batch_norm(method, device)
     groups = bn_groups // count
-    return split_batch_norm(encoder, groups) if groups > 1 else encoder
+    return split_batch_norm(method, groups) if groups > 1 else method
 
 
 def build_components(
@@ -148,7 +156,7 @@ def build_components(
             fill(encoder)
         for size in sorted({view.size for view in views}):
             check_images_fit(encoder, recipe, size, bands)
-        return convert_batch_norm(encoder, recipe.encoder.bn_groups, device)
+        return encoder
 
     method = recipe.method.build(
         MethodParts(
@@ -156,8 +164,10 @@ def build_components(
             objective=objective,
             total_steps=intervals.total_steps,
             seed=settings.seed,
+            steps_per_epoch=loader.steps_per_epoch,
         )
-    ).to(device)
+    )
+    method = convert_batch_norm(method, recipe.encoder.bn_groups, device).to(device)
     if settings.channels_last:
         method = method.to(memory_format=torch.channels_last)
     precision, compiled = choose_precision(settings.precision, device), settings.compile
@@ -232,7 +242,7 @@ def build_objective(recipe: Recipe, num_images: int) -> Objective | RememberingO
         return Objective(temperature=wanted.temperature, alpha=wanted.alpha)
     return RememberingObjective(
         num_images if wanted.normaliser == "instance" else 1,
-        2 if recipe.method.symmetric else 1,
+        recipe.method.num_contrasts,
         temperature=wanted.temperature,
         alpha=wanted.alpha,
         source=wanted.normaliser,
@@ -285,7 +295,8 @@ def check_queue(recipe: Recipe, steps_per_epoch: int) -> None:
 
     It is filled from the last batch of the first epoch, so its keys must be gone when that comes.
     """
-    size = recipe.method.queue_size
+    size, method = recipe.method.queue_size, recipe.method
+    contrasting = method.num_negatives(recipe.contrasted_size) is not None
     most = (steps_per_epoch - 1) * recipe.training.num_queries
     if size > most:
         remedy = f"Give --method.queue-size {most} or less, or smaller batches"
@@ -294,8 +305,12 @@ def check_queue(recipe: Recipe, steps_per_epoch: int) -> None:
         raise InputError(
             f"method.queue_size={size}, but an epoch has {steps_per_epoch} "
             f"batch{'es' * (steps_per_epoch != 1)} of {recipe.training.num_queries}: the queue "
-            f"would hold older keys of each query's own image. {remedy}; with EqCo few negatives "
-            f"stand in for many (--objective.alpha {size})."
+            f"would hold older keys of each query's own image. {remedy}"
+            + (
+                f"; with EqCo few negatives stand in for many (--objective.alpha {size})."
+                if contrasting
+                else "."
+            )
         )
 
 

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from torch import Tensor
+
 from eqco.contrast import Contrast
 from eqco.data import Batch
 from eqco.methods.base import (
@@ -14,7 +16,7 @@ from eqco.methods.base import (
 )
 from eqco.runtime import processes
 
-__all__ = ["SimCLR", "SimCLRSettings"]
+__all__ = ["SimCLR", "SimCLRSettings", "both_directions"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +25,7 @@ class SimCLRSettings(MethodSettings):
 
     name = "simclr"
     symmetric = True
+    num_contrasts = 2
 
     count: int | None = None
     """Negatives drawn for each query from the batch; None: all 2N − 2, or N − 1 of one view."""
@@ -63,21 +66,41 @@ class SimCLR(Method):
     def forward(self, batch: Batch, step: int) -> StepOutput:
         """Two contrasts of weight one; the margin applies in both directions."""
         settings, (first, second) = self.settings, map(self.encoder, batch.views)
-        # keys carry gradient, so that they are gathered with it
-        keys = [processes.gather_with_gradient(view) for view in (first, second)]
-        contrasts = []
-        for direction, (queries, positives) in enumerate(((first, second), (second, first))):
-            other_view_keys, same_view_keys = keys[1 - direction], keys[direction]
-            pool = (other_view_keys, same_view_keys) if settings.both_views else (other_view_keys,)
-            negatives = batch_negatives(
-                *pool,
-                count=settings.count,
-                shared=settings.shared,
-                seed=self.seed,
-                draw=2 * step + direction,
-            )
-            contrasts.append(Contrast(queries, positives, negatives, index=batch.index))
+        contrasts = both_directions(
+            first,
+            second,
+            batch.index,
+            count=settings.count,
+            shared=settings.shared,
+            both_views=settings.both_views,
+            seed=self.seed,
+            step=step,
+        )
         return StepOutput(self.objective(contrasts), contrasts)
 
     def after_step(self, output: StepOutput) -> None:
         """Nothing to keep: every key is of the current batch."""
+
+
+def both_directions(
+    first: Tensor,
+    second: Tensor,
+    index: Tensor,
+    *,
+    count: int | None,
+    shared: bool = False,
+    both_views: bool = True,
+    seed: int,
+    step: int,
+) -> list[Contrast]:
+    """Each view as queries, against keys of the other instances in one or both views."""
+    # keys carry gradient, so that they are gathered with it
+    keys = [processes.gather_with_gradient(view) for view in (first, second)]
+    contrasts = []
+    for direction, (queries, positives) in enumerate(((first, second), (second, first))):
+        other_view_keys, same_view_keys = keys[1 - direction], keys[direction]
+        pool = (other_view_keys, same_view_keys) if both_views else (other_view_keys,)
+        draw = 2 * step + direction
+        negatives = batch_negatives(*pool, count=count, shared=shared, seed=seed, draw=draw)
+        contrasts.append(Contrast(queries, positives, negatives, index=index))
+    return contrasts

@@ -29,6 +29,7 @@ __all__ = [
 
 PUBLISHED_EPOCHS = 200
 PUBLISHED_TEMPERATURE = 0.2  # of SiMo and MoCo v2
+RATE_WITHOUT_LARS = 0.12  # of SGD at small scales, where a published rate is meant for LARS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,7 +184,7 @@ def at_scale(
     return replace(
         recipe,
         **changed,
-        method=scale_method(method, small.ema_decay, scale.memory),
+        method=scale_method(method, small.ema_decay, scale.memory, length),
         data=replace(recipe.data, image_size=small.image_size),
         encoder=replace(
             recipe.encoder, backbone="light", bn_groups=min(2, recipe.encoder.bn_groups)
@@ -204,21 +205,43 @@ def method_at(recipe: Recipe, num_queries: int) -> MethodSettings:
     return replace(recipe.method, **changes)
 
 
-def scale_method(method: MethodSettings, ema_decay: float, memory: int) -> MethodSettings:
-    """A key encoder that keeps up and a queue that fits, where the method has them."""
-    changes = {"ema_decay": ema_decay, "queue_size": min(method.queue_size, memory)}
-    return replace(method, **{name: changes[name] for name in changes.keys() & asdict(method)})
+def scale_method(
+    method: MethodSettings, ema_decay: float, memory: int, length: int = PUBLISHED_EPOCHS
+) -> MethodSettings:
+    """A key encoder that keeps up, a queue that fits and prototypes that share it, where the
+    method has them; what begins at some epoch does so at its share of `length` epochs.
+    """
+    given = asdict(method)
+    changes = {
+        "ema_decay": ema_decay,
+        "queue_size": min(method.queue_size, memory),
+        "num_prototypes": min(given.get("num_prototypes", 0), memory),
+        "queue_epoch": round(given.get("queue_epoch", 0) * length / PUBLISHED_EPOCHS),
+    }
+    return replace(method, **{name: changes[name] for name in changes.keys() & given})
 
 
 def scale_optimiser(optimiser: OptimiserSettings, length: int, scale: Scale) -> OptimiserSettings:
-    """Warm-up at its share of the usual training, drops at theirs of one of that length."""
+    """Warm-up at its share of the usual training, drops at theirs of one of that length.
+
+    A small network is trained by SGD: LARS is for large batches.
+    """
     drops = {round(drop * length / PUBLISHED_EPOCHS) for drop in optimiser.drops}
-    rate = optimiser.base_learning_rate
     if scale.small is not None:
-        rate = 2 * rate if scale.small.learning_rate is None else scale.small.learning_rate
+        rate = scale.small.learning_rate
+        if rate is None:
+            published = 2 * optimiser.base_learning_rate
+            rate = RATE_WITHOUT_LARS if optimiser.name == "lars" else published
+        usual = OptimiserSettings()
+        optimiser = replace(
+            optimiser,
+            name=usual.name,
+            base_learning_rate=rate,
+            reference=usual.reference,
+            rule=usual.rule,
+        )
     return replace(
         optimiser,
-        base_learning_rate=rate,
         warmup_epochs=optimiser.warmup_epochs * scale.epochs / PUBLISHED_EPOCHS,
         drops=tuple(sorted(drop for drop in drops if 0 < drop < length)),
     )

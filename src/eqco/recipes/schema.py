@@ -33,8 +33,11 @@ class EncoderSettings:
     """Multiplies all channels of a ResNet: 1, 2 or 4 in Table 8."""
     stem: Literal["imagenet", "small"] = "imagenet"
     """The first layer of a ResNet: for large images, or for 32 pixels."""
-    head: Literal["normalised", "mlp", "linear"] = "normalised"
-    """normalised: BN after each layer (SiMo, SimCLR); mlp: MoCo v2; linear: MoCo v1."""
+    head: Literal["normalised", "mlp", "linear", "simclrv2", "mocov3", "byol", "swav"] = (
+        "normalised"
+    )
+    """normalised: BN after each layer (SiMo, SimCLR); mlp: MoCo v2; linear: MoCo v1; the others as
+    in the method of that name."""
     embedding_dim: int = 128
     """D, the size of queries and keys."""
     bn_groups: int = 1
@@ -130,6 +133,7 @@ class Recipe:
     def __post_init__(self) -> None:
         check_ranges(self)
         self.method.check(num_queries=self.contrasted_size)
+        check_negatives(self)
         check_batch_norm(self)
         check_normaliser(self)
 
@@ -205,6 +209,22 @@ def check_ranges(recipe: Recipe) -> None:
             f"training.accumulation_steps={recipe.training.accumulation_steps} micro-batches of "
             f"one size; choose a divisor."
         )
+
+
+def check_negatives(recipe: Recipe) -> None:
+    """Refuse settings of negatives for a method that has none."""
+    if recipe.method.num_negatives(recipe.contrasted_size) is not None:
+        return
+    settings = recipe.objective
+    for given, remedy, unwanted in (
+        (f"alpha={settings.alpha}", "alpha None", settings.alpha is not None),
+        (f"normaliser={settings.normaliser}", "normaliser batch", settings.normaliser != "batch"),
+    ):
+        if unwanted:
+            raise InputError(
+                f"objective.{given}, but {recipe.method.name} has no negatives, which that is "
+                f"about. Give --objective.{remedy}, or choose a method with negatives."
+            )
 
 
 def check_normaliser(recipe: Recipe) -> None:
