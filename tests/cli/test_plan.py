@@ -39,6 +39,18 @@ def test_json_is_json_alone_and_strict(capsys):
     assert answer["snippets"][0]["library"] == "eqco"
 
 
+def test_a_method_without_negatives_says_so(capsys):
+    assert main(["plan", "--framework", "byol"]) == 0
+    out = capsys.readouterr().out
+    assert ["negatives", "per", "query", "K", "none"] in map(str.split, out.splitlines())
+    assert "Note: byol has no negatives" in out
+    assert "margin m" not in out
+    assert main(["plan", "--framework", "swav", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["total_steps"] == 5004 * 200
+    assert not {"num_negatives", "alpha", "margin", "ceiling"} & set(answer)
+
+
 def test_a_memory_budget_is_read_with_its_unit(capsys):
     assert main(["plan", "--framework", "mocov2", "--memory", "64MB", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
@@ -98,6 +110,14 @@ def test_a_run_that_is_saturated_is_told_to_set_alpha(capsys, tmp_path):
         assert words in out
     assert main(["plan", "--from", run, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["positive_probability"] == 0.68
+
+
+def test_there_is_no_advice_on_a_run_without_negatives(capsys, tmp_path):
+    run = metrics_of(tmp_path / "run", {"embedding_rank": 9.0})
+    assert main(["recipes", "byol"]) == 0
+    (tmp_path / "run" / "recipe.json").write_text(capsys.readouterr().out)
+    assert main(["plan", "--from", run]) == 2
+    assert "byol has no negatives, so that there is nothing to say" in capsys.readouterr().err
 
 
 def test_a_run_without_diagnostics_is_refused(capsys, tmp_path):

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from eqco.cli.main import main
 from eqco.data import open_source
+from eqco.recipes import RECIPES
 from eqco.training.display import LogLines, training_display
 from eqco.training.loop import StepReport
 
@@ -33,10 +34,12 @@ def test_recipes_are_listed_and_shown(columns, capsys, monkeypatch):
     assert main(["recipes"]) == 0
     text = capsys.readouterr().out
     assert "…" not in text
-    assert ["head", "normalised", "linear", "mlp", "normalised"] in map(
-        str.split, text.splitlines()
-    )
-    assert all(name in text for name in ("simo", "mocov1", "mocov2", "simclr", "profile desk"))
+    lines = [line.split() for line in text.splitlines()]
+    assert ["head", "linear", "mlp"] in lines  # of those with a memory
+    groups = ["Negatives from the batch", "Negatives from a memory", "Without negatives"]
+    assert all(name in text for name in (*RECIPES, *groups, "profile desk"))
+    last = lines[lines.index(["Without", "negatives"]) :]
+    assert not any(line and line[0] in ("K", "α") for line in last)
     assert main(["recipes", "simo", "--profile", "desk"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert shown["method"] | {"name": "simo", "count": 16} == shown["method"]

@@ -6,8 +6,9 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 
+from eqco.assembly.parts import scaled_rate
 from eqco.cli.train import parse
-from eqco.planning.plan import own_key_share, plan
+from eqco.planning.plan import ContrastPlan, own_key_share, plan
 from eqco.recipes import RECIPES
 from eqco.runtime.errors import InputError
 
@@ -31,11 +32,25 @@ def test_simo_with_16_negatives_by_hand():
 @pytest.mark.parametrize("framework", RECIPES)
 def test_what_is_not_given_is_the_recipes(framework):
     p, recipe = plan(framework), RECIPES[framework]
+    assert p.learning_rate == pytest.approx(scaled_rate(recipe))
+    assert (p.dim, p.epochs) == (recipe.encoder.embedding_dim, 200)
+    if recipe.method.num_negatives(256) is None:
+        assert "has no negatives: there is no K, alpha, margin or f̂" in p.warnings[0]
+        assert not isinstance(p, ContrastPlan)
+        return
     assert p.temperature == recipe.objective.temperature
-    assert p.learning_rate == recipe.optimiser.base_learning_rate
     assert p.num_negatives == recipe.method.num_negatives(256)
     assert p.alpha == (recipe.objective.alpha or p.num_negatives)
-    assert (p.dim, p.epochs) == (128, 200)
+
+
+def test_a_memory_beside_the_batch_is_counted_and_held():
+    p = plan("simclrv2")
+    assert (p.num_negatives, p.negatives_offered) == (510 + 65536, 510)
+    assert p.queue_bytes == 65536 * 128 * 4
+    assert p.logits_bytes == 2 * 256 * (510 + 65536) * 4
+    assert p.learning_rate == pytest.approx(0.075 * 16)  # √256
+    assert plan("swav").queue_bytes == 3840 * 2 * 128 * 4  # features of two crops
+    assert plan("mocov3").logits_bytes == 2 * 256 * 255 * 4  # two directions
 
 
 def test_a_queue_has_any_length_and_a_batch_what_it_offers():
@@ -135,7 +150,10 @@ def test_a_plan_is_a_value():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"framework": "byol"}, "there is no recipe 'byol'"),
+        ({"framework": "dino"}, "there is no recipe 'dino'"),
+        ({"framework": "byol", "alpha": 256.0}, r"--alpha=256\.0, but byol has no negatives"),
+        ({"framework": "swav", "num_negatives": 5}, "--num-negatives=5, but swav has no"),
+        ({"framework": "simclrv2", "num_negatives": 70000}, "offers 510 .* and its memory 65536"),
         (
             {"num_negatives": 256},
             "--num-negatives=256, but a batch of --num-queries=256 offers 255 negatives",

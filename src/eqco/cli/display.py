@@ -16,11 +16,14 @@ def heading(about: RunInfo, place: str) -> list[str]:
     per_epoch = about.loader.steps_per_epoch
     total = epochs * per_epoch
     count = recipe.method.num_negatives(recipe.contrasted_size)
+    loss = ["no negatives"]
+    if count is not None:
+        loss = [f"K = {count}", "plain InfoNCE" if alpha is None else f"α = {alpha:g}"]
+    if recipe.method.has_temperature:
+        loss.append(f"τ = {recipe.objective.temperature:g}")
     numbers = [
         f"N = {recipe.training.num_queries}",
-        *([] if count is None else [f"K = {count}"]),
-        "plain InfoNCE" if alpha is None else f"α = {alpha:g}",
-        f"τ = {recipe.objective.temperature:g}",
+        *loss,
         f"learning rate {scaled_rate(recipe):g}",
     ]
     passes = "1 epoch" if epochs == 1 else f"{epochs} epochs"

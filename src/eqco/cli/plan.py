@@ -9,7 +9,7 @@ from typing import Annotated
 import tyro
 from rich.console import Console
 
-from eqco.planning import IMAGENET, Plan, plan
+from eqco.planning import IMAGENET, ContrastPlan, Plan, plan
 from eqco.planning.footprint import format_bytes, parse_bytes
 from eqco.planning.run_advice import RunAdvice, advise_on_run
 from eqco.report.tables import print_table
@@ -35,7 +35,7 @@ def run(
     What is left out is as in the published recipe of the framework.
 
     Args:
-        framework: simo, mocov1, mocov2 or simclr.
+        framework: a name of `eqco recipes`, such as simo or mocov2.
         num_queries: N, queries per batch over all processes; for simclr, pairs.
         num_negatives: K, the negatives of each query.
         memory: in place of K: the longest queue that fits, with its loss, such as 512MB.
@@ -86,9 +86,15 @@ def without_infinity(items: list[tuple[str, object]]) -> dict[str, object]:
 
 def show(worked_out: Plan, console: Console) -> None:
     """Numbers, warnings, and the lines for other people's code."""
-    print_table(console, [f"plan for {worked_out.framework}", ""], plan_lines(worked_out))
+    if isinstance(worked_out, ContrastPlan):
+        lines = plan_lines(worked_out)
+    else:
+        lines = lines_without_negatives(worked_out)
+    print_table(console, [f"plan for {worked_out.framework}", ""], lines)
     for warning in worked_out.warnings:
         console.print(f"\nNote: {warning}", markup=False, highlight=False)
+    if not isinstance(worked_out, ContrastPlan) or not worked_out.snippets:
+        return
     console.print("\nThe same in other libraries", style="bold")
     for each in worked_out.snippets:
         console.print(f"\n{each.library}: {each.remark}", markup=False, highlight=False)
@@ -110,7 +116,19 @@ def show_advice(found: RunAdvice, console: Console) -> None:
         console.print(f"\n{each}", markup=False, highlight=False)
 
 
-def plan_lines(worked_out: Plan) -> list[list[str]]:
+def lines_without_negatives(p: Plan) -> list[list[str]]:
+    """Lines of the table of a method without negatives."""
+    return [
+        ["queries per batch N", str(p.num_queries)],
+        ["negatives per query K", "none"],
+        ["learning rate at this N", f"{p.learning_rate:g}"],
+        ["queue", format_bytes(p.queue_bytes) if p.queue_bytes else "none"],
+        ["steps per epoch", f"{p.steps_per_epoch}"],
+        ["steps in all", f"{p.total_steps}"],
+    ]
+
+
+def plan_lines(worked_out: ContrastPlan) -> list[list[str]]:
     """Lines of the table: what, and how much."""
     p = worked_out
     offered = "" if p.negatives_offered is None else f" of {p.negatives_offered} in the batch"
@@ -126,11 +144,11 @@ def plan_lines(worked_out: Plan) -> list[list[str]]:
         ["temperature τ", f"{p.temperature:g}"],
         ["margin m = τ·log(α/K)", f"{p.margin:.4f}"],
         ["added to negative logits, log(α/K)", f"{p.margin / p.temperature:.4f}"],
-        ["learning rate, base·N/256", f"{p.learning_rate:g}"],
+        ["learning rate at this N", f"{p.learning_rate:g}"],
         ["prior of the positive 1/(1+α)", f"{p.positive_prior:.3g}"],
         ["ceiling of f̂, log(1+α)", f"{p.ceiling:.3f}"],
         ["f̂ is", kind],
-        ["queue, K·D floats", format_bytes(p.queue_bytes) if p.queue_bytes else "none"],
+        ["queue", format_bytes(p.queue_bytes) if p.queue_bytes else "none"],
         ["all (N, K) logits would take", format_bytes(p.logits_bytes)],
         ["our loss takes at most", format_bytes(p.loss_bytes)],
         ["steps per epoch", f"{p.steps_per_epoch}"],

@@ -1,15 +1,17 @@
 """`eqco recipes`: what can be trained, setting by setting."""
 
 import json
+from collections import defaultdict
 from dataclasses import asdict
 from typing import Annotated
 
 import tyro
 from rich.console import Console
 
-from eqco.recipes import PROFILES, RECIPES, named_recipe, recipe_to_dict
+from eqco.recipes import PROFILES, RECIPES, Recipe, named_recipe, recipe_to_dict
 from eqco.recipes.profiles import find_profile
 from eqco.report.tables import print_table
+from eqco.theory import scaled_learning_rate
 
 WIDTH = 80  # columns that the table takes at most; a narrower terminal folds its lines itself
 
@@ -18,7 +20,7 @@ def run(name: Annotated[str, tyro.conf.Positional] = "", *, profile: str = "pape
     """List the published recipes, or show one as the JSON that `eqco train --recipe` takes.
 
     Args:
-        name: simo, mocov1, mocov2 or simclr; none lists them.
+        name: of the recipe to show; none lists them all.
         profile: paper, desk, folder, embedded, demo or smoke.
 
     Examples:
@@ -31,21 +33,46 @@ def run(name: Annotated[str, tyro.conf.Positional] = "", *, profile: str = "pape
         return
     console = Console()
     console.width = max(console.width, WIDTH)
-    names = ["K", "α", "τ", "lr (N = 256)", "β", "head", "batch norm", "augmentation"]
-    columns = [
-        [
-            f"{recipe.method.num_negatives(recipe.training.num_queries)}",
-            "plain" if recipe.objective.alpha is None else f"{recipe.objective.alpha:g}",
-            f"{recipe.objective.temperature:g}",
-            f"{recipe.optimiser.base_learning_rate:g}",
-            f"{asdict(recipe.method).get('ema_decay', '–')}",
-            recipe.encoder.head,
-            "shuffling" if recipe.method.shuffle_bn else "sync",
-            recipe.data.pipeline,
-        ]
-        for recipe in RECIPES.values()
-    ]
-    print_table(console, ["", *RECIPES], list(zip(names, *columns, strict=True)))
-    console.print()
+    groups: dict[str, dict[str, Recipe]] = defaultdict(dict)
+    for title, recipe in RECIPES.items():
+        groups[source_of_negatives(recipe)][title] = recipe
+    for group, recipes in groups.items():
+        columns = [list(settings(recipe).values()) for recipe in recipes.values()]
+        names = settings(next(iter(recipes.values())))
+        console.print(group, style="bold", markup=False, highlight=False)
+        print_table(console, ["", *recipes], list(zip(names, *columns, strict=True)))
+        console.print()
     for title, each in PROFILES.items():
         console.print(f"profile {title}: {each.about}", markup=False, soft_wrap=True)
+
+
+def source_of_negatives(recipe: Recipe) -> str:
+    """The group that a recipe is listed in."""
+    method, num_queries = recipe.method, recipe.training.num_queries
+    if method.num_negatives(num_queries) is None:
+        return "Without negatives"
+    if method.offered(num_queries) is None:
+        return "Negatives from a memory"
+    if method.queue_beside_batch:
+        return "Negatives from the batch and a memory"
+    return "Negatives from the batch"
+
+
+def settings(recipe: Recipe) -> dict[str, str]:
+    """What the list shows of a recipe; without negatives there is no K and no α."""
+    count = recipe.method.num_negatives(recipe.training.num_queries)
+    alpha, optimiser = recipe.objective.alpha, recipe.optimiser
+    rate = scaled_learning_rate(
+        optimiser.base_learning_rate, 256, optimiser.reference, rule=optimiser.rule
+    )
+    contrast = {"K": f"{count}", "α": "plain" if alpha is None else f"{alpha:g}"}
+    return {
+        **({} if count is None else contrast),
+        "τ": f"{recipe.objective.temperature:g}" if recipe.method.has_temperature else "–",
+        "optimiser": optimiser.name,
+        "lr (N = 256)": f"{rate:g}",
+        "β": f"{asdict(recipe.method).get('ema_decay', '–')}",
+        "head": recipe.encoder.head,
+        "batch norm": "shuffling" if recipe.method.shuffle_bn else "sync",
+        "augmentation": recipe.data.pipeline,
+    }

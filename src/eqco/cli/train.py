@@ -68,8 +68,8 @@ class Options(Recipe):
     """Image files are decoded and shrunk once, into a cache in the run directory, if that takes
     less than this; 0: every epoch decodes them anew."""
     recipe: str = AUTO
-    """auto: chosen for the images and the machine; simo, mocov1, mocov2, simclr; or a JSON file
-    such as a run's recipe.json."""
+    """auto: chosen for the images and the machine; simo or another name of `eqco recipes`; or a
+    JSON file such as a run's recipe.json."""
     profile: str = "folder"
     """What a named recipe is scaled to: folder (32 pixels, 20 epochs), desk (16 pixels, 12 epochs,
     as in the recorded CIFAR-10 experiments), paper, embedded, demo or smoke; see `eqco recipes`."""

@@ -1,8 +1,9 @@
 """What a setting means before any of it runs: margin, rate, bytes, steps, and what to expect."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Literal
+from typing import Any, Literal
 
 from eqco.methods import MethodSettings
 from eqco.planning.footprint import largest_queue, logits_bytes, loss_bytes, queue_bytes
@@ -19,7 +20,7 @@ from eqco.theory import (
 )
 from eqco.theory.rules import require_positive
 
-__all__ = ["IMAGENET", "Plan", "own_key_share", "plan"]
+__all__ = ["IMAGENET", "ContrastPlan", "Plan", "own_key_share", "plan"]
 
 IMAGENET = 1_281_167
 # An estimate that may exceed the truth by less than this is not worth a warning.
@@ -36,33 +37,40 @@ ALPHA_FOR_SMALL_BATCHES = 4096
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A setting, worked out; bytes as integers, information in nats."""
+    """A setting, worked out; bytes as integers. Of a method without negatives this is all."""
 
     framework: str
     num_queries: int
+    learning_rate: float
+    dim: int
+    queue_bytes: int
+    dataset_size: int
+    epochs: int
+    steps_per_epoch: int
+    total_steps: int
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContrastPlan(Plan):
+    """The plan of a method with negatives; information in nats."""
+
     num_negatives: int
     negatives_offered: int | None
     """What the batch offers each query; None with a queue, which may have any length."""
     alpha: float
     temperature: float
     margin: float
-    learning_rate: float
     positive_prior: float
     ceiling: float
     information_kind: Literal["bound", "estimate"]
     largest_overshoot: float
-    dim: int
-    queue_bytes: int
     logits_bytes: int
     """The matrix of similarities, which is not held here."""
     loss_bytes: int
     """What the loss holds instead, at the most."""
-    dataset_size: int
-    epochs: int
-    steps_per_epoch: int
-    total_steps: int
-    warnings: tuple[str, ...]
     snippets: tuple[Snippet, ...]
+    """The same in other libraries; none has a memory beside the batch."""
 
 
 def plan(
@@ -81,7 +89,7 @@ def plan(
     """Work out a setting. What is not given is the published recipe's.
 
     Args:
-        framework: simo, mocov1, mocov2 or simclr.
+        framework: a name of `eqco.recipes.RECIPES`, such as simo or mocov2.
         num_queries: N, queries per batch over all processes; for SimCLR, pairs.
         num_negatives: K.
         memory: bytes for queue and loss, in place of K: the largest K that fits. Queues only.
@@ -91,6 +99,9 @@ def plan(
         dim: D, the size of queries and keys.
         dataset_size: training images.
         epochs: passes over them.
+
+    Returns:
+        A `ContrastPlan`, or for a method without negatives a `Plan`, which has no K and no α.
 
     >>> worked_out = plan("simo", num_queries=512, num_negatives=16, alpha=256)
     >>> round(worked_out.margin, 4), worked_out.learning_rate, worked_out.steps_per_epoch
@@ -103,8 +114,27 @@ def plan(
     tau = recipe.objective.temperature if temperature is None else temperature
     base = recipe.optimiser.base_learning_rate if base_learning_rate is None else base_learning_rate
     check_numbers(n, dim, dataset_size, epochs, tau, base)
+    settings, method = recipe.optimiser, recipe.method
+    steps = dataset_size // n
+    common: dict[str, Any] = {
+        "framework": framework,
+        "num_queries": n,
+        "learning_rate": scaled_learning_rate(base, n, settings.reference, rule=settings.rule),
+        "dim": dim,
+        "dataset_size": dataset_size,
+        "epochs": epochs,
+        "steps_per_epoch": steps,
+        "total_steps": steps * epochs,
+    }
+    if method.num_negatives(n) is None:
+        given = {"num-negatives": num_negatives, "alpha": alpha, "memory": memory}
+        refuse_negatives(framework, given)
+        warnings = (no_negatives(framework), *warnings_on_batch(n))
+        held = queue_bytes(method.queue_size, method.queue_width * dim)
+        return Plan(**common, queue_bytes=held, warnings=warnings)
 
-    offered = recipe.method.offered(n)
+    offered = method.offered(n)
+    beside = method.queue_size if method.queue_beside_batch else 0
     count = resolve_negatives(method_at(recipe, n), n, dim, num_negatives, memory)
     alpha = recipe.objective.alpha if alpha is None else alpha
     plain = alpha is None
@@ -116,41 +146,34 @@ def plan(
             f"or inf for the decoupled loss."
         )
 
-    symmetric = recipe.method.symmetric
+    symmetric = method.symmetric
     # beside what is offered there is each query's own instance, once or in every view
-    pool = count if offered is None else offered * n // (n - 1)
-    steps = dataset_size // n
+    pool = count if offered is None else offered * n // (n - 1) + beside
     guaranteed = not decoupled and is_guaranteed_bound(alpha, count)
     overshoot = math.inf if decoupled else largest_overshoot(alpha, count)
-    return Plan(
-        framework=framework,
-        num_queries=n,
+    return ContrastPlan(
+        **common,
         num_negatives=count,
         negatives_offered=offered,
         alpha=alpha,
         temperature=tau,
         margin=math.inf if decoupled else eqco_margin(alpha, count, tau),
-        learning_rate=scaled_learning_rate(base, n, recipe.optimiser.reference),
         positive_prior=0.0 if decoupled else positive_prior(alpha),
         ceiling=math.log1p(alpha),
         information_kind="bound" if guaranteed else "estimate",
         largest_overshoot=overshoot,
-        dim=dim,
-        queue_bytes=queue_bytes(count, dim) if offered is None else 0,
-        logits_bytes=logits_bytes((2 if symmetric else 1) * n, count),
-        loss_bytes=loss_bytes(
-            n, count, dim, pool=pool, in_batch=offered is not None, symmetric=symmetric
-        ),
-        dataset_size=dataset_size,
-        epochs=epochs,
-        steps_per_epoch=steps,
-        total_steps=steps * epochs,
+        queue_bytes=queue_bytes(count if offered is None else beside, dim),
+        logits_bytes=logits_bytes(method.num_contrasts * n, count),
+        loss_bytes=(1 if symmetric else method.num_contrasts)
+        * loss_bytes(n, count, dim, pool=pool, in_batch=offered is not None, symmetric=symmetric),
         warnings=(
             *warnings_on_alpha(recipe, count, alpha, overshoot, plain),
             *warnings_on_sizes(n, count, dataset_size, queue=offered is None),
-            *advice_on_small_batches(recipe.method, n),
+            *advice_on_small_batches(method, n),
         ),
-        snippets=equivalent_snippets(
+        snippets=()
+        if beside
+        else equivalent_snippets(
             symmetric=symmetric,
             num_queries=n,
             num_negatives=count,
@@ -160,6 +183,24 @@ def plan(
             dim=dim,
         ),
     )
+
+
+def no_negatives(framework: str) -> str:
+    """What is absent in the plan of a method without negatives."""
+    return (
+        f"{framework} has no negatives: there is no K, alpha, margin or f̂, and EqCo has nothing to "
+        f"change. Training shows the rank of the embeddings, which falls if they collapse."
+    )
+
+
+def refuse_negatives(framework: str, given: Mapping[str, object]) -> None:
+    """Refuse what is about negatives for a method that has none."""
+    for name, value in given.items():
+        if value is not None:
+            raise InputError(
+                f"--{name}={value}, but {framework} has no negatives. Leave it out, or choose "
+                f"another --framework."
+            )
 
 
 def check_numbers(
@@ -189,6 +230,7 @@ def resolve_negatives(
 ) -> int:
     """K: as given, as large as the memory allows, or the recipe's."""
     offered = method.offered(num_queries)
+    beside = method.queue_size if method.queue_beside_batch else 0
     if offered == 0:
         raise InputError(
             f"--num-queries={num_queries} offers no negatives, since a query's own instance is "
@@ -208,15 +250,15 @@ def resolve_negatives(
             )
         return largest_queue(memory, num_queries, dim)
     count = method.num_negatives(num_queries) if num_negatives is None else num_negatives
-    if count is None:
-        raise InputError(f"{method.name} has no negatives, so that there is nothing to plan.")
+    assert count is not None
     if count < 1:
         raise InputError(f"--num-negatives={count}; a query needs at least 1 negative.")
-    if offered is not None and count > offered:
+    if offered is not None and count > offered + beside:
+        memory_too = f" and its memory {beside}" if beside else ""
         raise InputError(
             f"--num-negatives={count}, but a batch of --num-queries={num_queries} offers {offered} "
-            f"negatives per query. Choose 1 to {offered}, raise --num-queries, or use a queue "
-            f"(--framework mocov2)."
+            f"negatives per query{memory_too}. Choose 1 to {offered + beside}, raise "
+            f"--num-queries, or use a queue (--framework mocov2)."
         )
     return count
 
@@ -264,11 +306,7 @@ def warnings_on_sizes(
             f"K = {num_negatives} with a queue: the paper saw accuracy fall at K ≤ 16, even with "
             f"the margin. Use a longer queue, or SiMo, which does not need one."
         )
-    if num_queries < FEWEST_FOR_BATCH_NORM:
-        warnings.append(
-            f"N = {num_queries} images are few for batch norm; from about {FEWEST_FOR_BATCH_NORM} "
-            f"on its statistics are steady."
-        )
+    warnings += warnings_on_batch(num_queries)
     share = own_key_share(num_negatives, dataset_size) if queue else 0.0
     if share >= NOTABLE_OWN_KEYS:
         warnings.append(
@@ -276,6 +314,16 @@ def warnings_on_sizes(
             f"queries it holds an older key of their own image, as a negative. Use a shorter queue."
         )
     return warnings
+
+
+def warnings_on_batch(num_queries: int) -> list[str]:
+    """What the choice of N means for batch norm."""
+    if num_queries >= FEWEST_FOR_BATCH_NORM:
+        return []
+    return [
+        f"N = {num_queries} images are few for batch norm; from about {FEWEST_FOR_BATCH_NORM} on "
+        f"its statistics are steady."
+    ]
 
 
 def advice_on_small_batches(method: MethodSettings, num_queries: int) -> list[str]:

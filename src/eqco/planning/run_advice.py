@@ -6,6 +6,7 @@ from statistics import fmean
 from typing import Any
 
 from eqco.contrast.diagnostics import SATURATION, advice
+from eqco.recipes import recipe_from_dict
 from eqco.runtime.errors import InputError
 from eqco.runtime.run_directory import RunDirectory
 
@@ -38,6 +39,13 @@ def advise_on_run(path: Path) -> RunAdvice:
             f"--from {path}: no run with metrics is there. Give the folder that eqco train wrote."
         )
     lines = [line for line in run.read_metrics() if all(name in line for name in SATURATION)]
+    if not lines and run.recipe.exists():
+        recipe = recipe_from_dict(run.read_recipe())
+        if recipe.method.num_negatives(recipe.contrasted_size) is None:
+            raise InputError(
+                f"--from {path}: {recipe.method.name} has no negatives, so that there is nothing "
+                f"to say about K and alpha."
+            )
     if not lines:
         raise InputError(
             f"--from {path}: none of its steps was diagnosed for saturation. Train with "
