@@ -231,7 +231,7 @@ def optimise(
     scaler.step(optimiser)
     scaler.update()
     mean_loss, joined = torch.stack(losses).sum(), torch.cat(new_keys) if new_keys else None
-    return StepOutput(mean_loss, output.contrasts, joined, output.embeddings)
+    return StepOutput(mean_loss, output.contrasts, joined, embeddings=output.embeddings)
 
 
 def optimise_cached(
