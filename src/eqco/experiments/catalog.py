@@ -14,6 +14,7 @@ from eqco.experiments.studies import (
     STUDY_LENGTH,
     STUDY_MOMENTUM,
     STUDY_PRECISION,
+    STUDY_RECIPES,
     STUDY_SMALL_BATCH,
 )
 from eqco.experiments.study_bound import STUDY_BOUND
@@ -49,6 +50,7 @@ EXPERIMENTS: dict[str, Experiment[Any]] = {
         TAB8,
         STUDY_BOUND,
         STUDY_PRECISION,
+        STUDY_RECIPES,
         DEMO,
         CIFAR_SIMO,
         TAB9,

@@ -7,7 +7,8 @@ from typing import Literal
 
 from eqco.experiments.coordinates import Coordinates, Loss
 from eqco.experiments.grid import SEEDS, Cell, grid_experiment, loss_of
-from eqco.experiments.tasks import TrainingTask, moco, simclr, simo
+from eqco.experiments.tasks import TrainingTask, framework, moco, simclr, simo
+from eqco.recipes import RECIPES
 from eqco.recipes.profiles import DESK, EMBEDDED, FEW_IMAGES, PAPER, SMOKE, Scale
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "STUDY_LENGTH",
     "STUDY_MOMENTUM",
     "STUDY_PRECISION",
+    "STUDY_RECIPES",
     "STUDY_SMALL_BATCH",
 ]
 
@@ -182,6 +184,29 @@ STUDY_FEW_NEGATIVES = grid_experiment(
     },
     quantities=("knn", "positive_probability", "information"),
     baselines={f"K={FEW} less all negatives, points of accuracy, seed by seed": with_all},
+)
+
+
+def recipe_cells(scale: Scale, names: Collection[str]) -> list[Cell]:
+    """A row for each recipe as it is published, with its own α."""
+    return [
+        Cell(
+            at=Coordinates(framework=name),
+            task=framework(name, scale, alpha=RECIPES[name].objective.alpha),
+        )
+        for name in names
+    ]
+
+
+STUDY_RECIPES = grid_experiment(
+    name="study-recipes",
+    title="Every recipe on the embedded photos, beside random weights",
+    main="knn",
+    cells={
+        "smoke": recipe_cells(SMOKE, ("byol", "cmc")),
+        "embedded": recipe_cells(EMBEDDED, RECIPES),
+    },
+    quantities=("accuracy",),
 )
 
 

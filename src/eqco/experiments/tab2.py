@@ -1,7 +1,8 @@
 """Table 2: the paper's table row by row, then what we run beyond it.
 
-The rows of CPC v2, CMC, PIRL, InfoMin and of SimCLR with its large batch are other papers' numbers
-and have no run here. SimCLR at N = 256 has one, with the number of the text beside it.
+The row of SimCLR with its large batch is another paper's number and has no run here. SimCLR at
+N = 256 has one, with the number of the text beside it. Beyond the paper: each system with few
+negatives, without and with EqCo, what came later, and what does without negatives.
 """
 
 from dataclasses import replace
@@ -9,23 +10,30 @@ from dataclasses import replace
 from eqco.experiments.coordinates import Coordinates, Difference
 from eqco.experiments.grid import Cell, Named, grid_experiment
 from eqco.experiments.published import PUBLISHED
-from eqco.experiments.tasks import TrainingTask, moco, simclr, simo
-from eqco.recipes.profiles import DESK, EMBEDDED, PAPER, SMOKE, Scale
+from eqco.experiments.tasks import TrainingTask, framework, moco, simclr, simo
+from eqco.recipes.profiles import DESK, EMBEDDED, PAPER, PUBLISHED_EPOCHS, SMOKE, Scale
 
 __all__ = ["TAB2"]
 
 TEXT = PUBLISHED["fig3"].numbers
+OTHERS = {"CPC v2": "cpcv2", "CMC": "cmc", "InfoMin Aug.": "infomin", "PIRL": "pirl"}
+LATER = {"SimCLR v2": "simclrv2", "MoCo v3": "mocov3"}
+WITHOUT_NEGATIVES = {"BYOL": "byol", "SwAV": "swav"}
+# with a K that can be chosen
+CHOOSABLE = {"MoCo v2": "mocov2", "CMC": "cmc", "InfoMin Aug.": "infomin", "PIRL": "pirl"}
+CHOOSABLE |= {"MoCo v3": "mocov3"}
+FEW = 16
 
 
-def cells(scale: Scale, lengths: tuple[int, ...]) -> list[Cell]:
-    """One row for each row of the paper, then SimCLR at our batch."""
+def cells(scale: Scale, lengths: tuple[int, ...], beyond_it: bool = True) -> list[Cell]:
+    """One row for each row of the paper, then SimCLR at our batch and what is beyond the paper."""
     found = []
-    for (framework, count, alpha, epochs), number in PUBLISHED["tab2"].numbers.items():
-        task = task_of(scale, framework, count, alpha, epochs) if epochs in lengths else None
-        printed = Coordinates(framework=framework, num_negatives=count, alpha=alpha, epochs=epochs)
+    for (name, count, alpha, epochs), number in PUBLISHED["tab2"].numbers.items():
+        task = task_of(scale, name, count, alpha, epochs) if epochs in lengths else None
+        printed = Coordinates(framework=name, num_negatives=count, alpha=alpha, epochs=epochs)
         at = Coordinates(
-            framework=framework,
-            num_negatives=scale.memory if count is None else min(count, scale.num_queries - 1),
+            framework=name,
+            num_negatives=negatives_of(scale, task, count),
             alpha=scale.num_queries if alpha == 256 else alpha,
             epochs=scale.scaled_epochs(epochs),
         )
@@ -40,16 +48,50 @@ def cells(scale: Scale, lengths: tuple[int, ...]) -> list[Cell]:
             printed=beyond,
         )
     )
-    return found
+    return found + (beyond_the_paper(scale) if beyond_it else [])
+
+
+def negatives_of(scale: Scale, task: TrainingTask | None, count: int | None) -> int | None:
+    """K of a row: of its training, or what becomes of the paper's."""
+    if count is not None:
+        return min(count, scale.num_queries - 1)
+    if task is None:
+        return scale.memory
+    return task.recipe.method.num_negatives(scale.num_queries)
+
+
+def beyond_the_paper(scale: Scale) -> list[Cell]:
+    """Few negatives without and with EqCo, later systems, and those without negatives."""
+    tasks = [
+        (title, framework(name, scale, few=FEW, alpha=alpha))
+        for title, name in CHOOSABLE.items()
+        for alpha in (None, float(scale.memory))
+    ]
+    later = {**LATER, **WITHOUT_NEGATIVES}
+    tasks += [(title, framework(name, scale)) for title, name in later.items()]
+    return [
+        Cell(
+            at=Coordinates(
+                framework=title,
+                num_negatives=task.recipe.method.num_negatives(scale.num_queries),
+                alpha=task.recipe.objective.alpha,
+                epochs=scale.scaled_epochs(PUBLISHED_EPOCHS),
+            ),
+            task=task,
+        )
+        for title, task in tasks
+    ]
 
 
 def task_of(
-    scale: Scale, framework: str, count: int | None, alpha: float | None, epochs: int
+    scale: Scale, name: str, count: int | None, alpha: float | None, epochs: int
 ) -> TrainingTask | None:
     """The training of a row, for the frameworks that have one here."""
-    if framework == "MoCo v2":
+    if name in OTHERS:
+        return framework(OTHERS[name], scale, epochs=epochs)
+    if name == "MoCo v2":
         return moco("mocov2", scale, count=scale.memory, alpha=None, epochs=epochs)
-    if framework != "SiMo":
+    if name != "SiMo":
         return None
     if count == 256:  # all negatives of the batch: α = N is InfoNCE
         return simo(scale, count=None, alpha=None if alpha == 256 else alpha, epochs=epochs)
@@ -79,10 +121,10 @@ TAB2 = grid_experiment(
     number=2,
     title="SiMo beside other frameworks",
     cells={
-        "smoke": cells(SMOKE, (200,)),
-        "desk": cells(DESK, (200, 800)),
-        "embedded": cells(EMBEDDED, (200,)),
-        "paper": cells(PAPER, (200, 800)),
+        "smoke": cells(SMOKE, (200,), beyond_it=False),
+        "desk": cells(DESK, (200, 240, 800)),
+        "embedded": cells(EMBEDDED, (200, 240)),
+        "paper": cells(PAPER, (200, 240, 800)),
     },
     named=named_numbers,
 )

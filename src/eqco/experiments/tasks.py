@@ -9,7 +9,7 @@ from eqco.recipes import RECIPES, Recipe, recipe_to_dict
 from eqco.recipes.profiles import PUBLISHED_EPOCHS, Scale, at_scale
 from eqco.runtime.records import recipe_hash
 
-__all__ = ["GradientTask", "TrainingTask", "moco", "simclr", "simo"]
+__all__ = ["GradientTask", "TrainingTask", "framework", "moco", "simclr", "simo"]
 
 GRADIENT_MOMENTS = 4  # a quarter, a half, three quarters and the end
 
@@ -123,6 +123,28 @@ def moco(
     if published == baseline:
         keep = max(1, recipe.training.epochs // GRADIENT_MOMENTS)
         recipe = replace(recipe, training=replace(recipe.training, keep_every=keep))
+    return evaluation_task(recipe, scale)
+
+
+def framework(
+    name: str,
+    scale: Scale,
+    *,
+    alpha: float | None = None,
+    few: int | None = None,
+    epochs: int = PUBLISHED_EPOCHS,
+) -> TrainingTask:
+    """A training of any recipe; `few` is its K in place of what its memory or its batch has.
+
+    >>> from eqco.recipes.profiles import DESK
+    >>> framework("infomin", DESK, few=64, alpha=4096).recipe.method.num_negatives(256)
+    64
+    """
+    recipe = at_scale(with_alpha(RECIPES[name], alpha), scale, epochs=epochs)
+    if few is not None:
+        own = asdict(recipe.method)
+        changes: dict[str, Any] = {"count" if "count" in own else "queue_size": few}
+        recipe = replace(recipe, method=replace(recipe.method, **changes))
     return evaluation_task(recipe, scale)
 
 

@@ -233,8 +233,8 @@ def scale_method(
     ema_schedule: str = "constant",
     length: int = PUBLISHED_EPOCHS,
 ) -> MethodSettings:
-    """A key encoder that keeps up, a memory that fits and prototypes that share it, patches, where the
-    method has them; what begins at some epoch does so at its share of `length` epochs.
+    """A key encoder that keeps up, a memory, prototypes and patches that fit, where the method has
+    them; what begins at some epoch does so at its share of `length` epochs.
     """
     given = asdict(method)
     changes: dict[str, Any] = {

@@ -150,6 +150,12 @@ EXHIBITS: dict[str, Exhibit] = dict(
             findings.saturation_gain,
         ),
         exhibit(
+            "study-recipes",
+            "Each recipe trains on the embedded photos for a few minutes. All should end above "
+            "the weights they begin with.",
+            charts.accuracy_bars,
+        ),
+        exhibit(
             "study-length",
             "Few negatives are noisier, which longer training may average out: does their cost "
             "go away, and sooner with EqCo?",
