@@ -38,8 +38,8 @@ class CPCSettings(MethodSettings):
     rule asks; otherwise all patches but the positive, as published."""
     four_directions: bool = True
     """Predict upwards and to both sides as well, each with a context network of its own."""
-    colour_drop: bool = True
-    """Each patch keeps one of its bands, drawn for it; the others are set to their mean."""
+    colour_drop: bool = False
+    """Each patch keeps one of its bands, drawn for it, as published; others become the mean."""
     similarity: Literal["cosine", "dot"] = "cosine"
     """dot: of vectors of any length, as published, with objective.temperature 10; no diagnostics
     are shown then."""
