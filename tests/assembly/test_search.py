@@ -50,22 +50,20 @@ def test_pictures_and_arrays_are_searched_for_as_files_are(index, photos):
 
 
 def test_a_cut_copy_is_a_near_duplicate_of_its_original(index):
-    names = [{match.name for match in group} for group in index.duplicates()]
-    assert {"0007.jpg", "copy.jpg"} in names
-    assert sum(map(len, names)) <= 6  # different photos are not all alike
+    (group,) = index.duplicates()
+    assert {match.name for match in group} == {"0007.jpg", "copy.jpg"}
 
 
-def test_a_limit_by_hand(index):
+def test_a_limit_by_hand_is_the_encoders_alone(index):
     assert index.duplicates(at_least=1.0) == []
+    assert sum(map(len, index.duplicates(at_least=0.5))) > 2
     with pytest.raises(InputError, match="at_least=0; it must be greater than 0"):
         index.duplicates(at_least=0)
 
 
 def test_what_cannot_be_read_is_listed(index):
     assert len(index) == 41
-    assert (index.path / "unreadable.txt").read_text().startswith("broken.jpg\t") or (
-        "broken.jpg\t" in (index.path / "unreadable.txt").read_text()
-    )
+    assert "broken.jpg\t" in (index.path / "unreadable.txt").read_text()
 
 
 def test_an_index_opens_again_and_with_the_answers_it_had(index, photos):
@@ -102,18 +100,20 @@ def test_photos_that_were_moved_are_known_and_found_in_their_new_place(index, ph
     assert moved.is_moved(match)
     with pytest.raises(InputError, match="it is not there any more"):
         moved.picture(match)
+    with pytest.raises(InputError, match=r"photos are not in .* any more, the first being"):
+        moved.duplicates()
     shutil.copytree(photos, tmp_path / "elsewhere")
     assert not moved.is_moved(match)
     assert moved.picture(match).size == index.picture(match).size
 
 
 def test_an_index_is_replaced_only_if_asked(index, encoder, photos, tmp_path):
-    with pytest.raises(InputError, match="holds an index. Pass --overwrite"):
+    with pytest.raises(InputError, match=r"holds an index\. Pass --overwrite"):
         encoder.index(photos, index.path)
     (tmp_path / "letter.txt").write_text("mine")
     with pytest.raises(InputError, match=r"holds letter\.txt and is no index"):
         encoder.index(photos, tmp_path)
-    with pytest.raises(InputError, match="holds no index. Make one with: eqco index"):
+    with pytest.raises(InputError, match=r"holds no index\. Make one with: eqco index"):
         eqco.open_index(tmp_path)
 
 

@@ -27,20 +27,21 @@ def commands(page):
 def place(tmp_path_factory):
     """A folder with photos, a run on them, and two more that differ in α."""
     here = tmp_path_factory.mktemp("place")
-    photos = save_photos(here / "photos", 32, classes=2)
-    for file in photos.glob("*/*.jpg"):
-        shutil.copy(file, photos / file.name)
-        file.unlink()
+    photos = save_photos(here / "photos", 32)
     shutil.copy(photos / "0003.jpg", photos / "again.jpg")
     save_photos(here / "new", 2)
     (here / "new" / "0000.jpg").rename(here / "new" / "a.jpg")
     (here / "new" / "0001.jpg").rename(here / "new" / "b.jpg")
-    for folder in photos.glob("class-*"):
-        folder.rmdir()
     train_shortly(photos, here / "runs" / "photos")
     train_shortly("groceries", here / "runs" / "plain")
     train_shortly("groceries", here / "runs" / "eqco", alpha=256.0)
     return here
+
+
+@pytest.fixture(autouse=True)
+def wide(monkeypatch):
+    """Lines are not folded."""
+    monkeypatch.setenv("COLUMNS", "250")
 
 
 @pytest.fixture

@@ -67,7 +67,7 @@ def test_what_cannot_be_searched_is_refused(index, monkeypatch):
     with pytest.raises(InputError, match=r"vectors of shape \(0, 4\)"):
         VectorIndex(torch.empty(0, 4))
     monkeypatch.setattr(similarity, "MOST_PAIRS", 10)
-    with pytest.raises(InputError, match="more than 10 pairs .* Raise --at-least"):
+    with pytest.raises(InputError, match=r"more than 10 pairs .* Raise --at-least"):
         index.pairs(0.1)
 
 

@@ -5,10 +5,11 @@ from photos import save_photos
 
 from eqco.cli.main import main
 from eqco.experiments.sweep import parse_over, sweep_experiment, sweep_table, with_values
-from eqco.recipes import Recipe, named_recipe
+from eqco.recipes import Recipe, named_recipe, recipe_to_dict
 from eqco.runtime.errors import InputError
 from eqco.runtime.records import Record, read_records
 
+SMOKE = recipe_to_dict(named_recipe("simo", "smoke"))
 SMALL = ["--profile", "smoke", "--training.num-queries", "16", "--method.count", "4"]
 SMALL += ["--training.log-every", "1", "--training.diagnose-every", "1", "--ray", "off"]
 
@@ -16,6 +17,12 @@ SMALL += ["--training.log-every", "1", "--training.diagnose-every", "1", "--ray"
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory):
     return save_photos(tmp_path_factory.mktemp("sweep") / "photos", 60, classes=3)
+
+
+@pytest.fixture(autouse=True)
+def wide(monkeypatch):
+    """Lines are not folded."""
+    monkeypatch.setenv("COLUMNS", "250")
 
 
 def sweep(photos, out, *arguments):
@@ -49,19 +56,18 @@ def test_words_numbers_and_none_are_told_apart():
 
 def test_settings_that_do_not_exist_are_answered_with_the_nearest():
     with pytest.raises(InputError, match="Did you mean 'count'"):
-        with_values(Recipe(), {"method.coutn": 4})
+        with_values(recipe_to_dict(Recipe()), {"method.coutn": 4})
     with pytest.raises(InputError, match="the groups of settings are method, objective"):
-        with_values(Recipe(), {"mehtod.count": 4})
+        with_values(recipe_to_dict(Recipe()), {"mehtod.count": 4})
 
 
 def test_the_same_cell_twice_is_refused(photos):
     with pytest.raises(InputError, match="names a value twice"):
-        sweep_experiment(str(photos), named_recipe("simo", "smoke"), {"method.count": [4, 4]})
+        sweep_experiment(str(photos), SMOKE, {"method.count": [4, 4]})
 
 
 def test_a_cell_is_the_mean_over_its_seeds(photos):
-    recipe = named_recipe("simo", "smoke")
-    experiment = sweep_experiment(str(photos), recipe, {"objective.alpha": [None, 256]})
+    experiment = sweep_experiment(str(photos), SMOKE, {"objective.alpha": [None, 256]})
     plain, eqco = experiment.profiles["sweep"]
     found = [
         Record(

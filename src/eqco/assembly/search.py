@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 import torch.nn.functional as F
+from PIL import Image
 from torch import Tensor, nn
 
 from eqco.assembly.loaded import prepare_image
@@ -33,11 +34,12 @@ FORMAT = "eqco index 1"
 SAMPLE = 256  # photos whose copies say how alike near-duplicates are
 BORDER = 16  # a copy has lost a sixteenth at each side
 QUANTILE = 0.05
+SMALL, SAME = 16, 0.95  # pixels along each side of small pictures, and how alike they must be
 
 
 @dataclass(frozen=True)
 class Match:
-    """A photo that was found, and its cosine with what was searched for."""
+    """A photo that was found, and its similarity to what was searched for."""
 
     name: str
     similarity: float
@@ -109,34 +111,41 @@ def build_index(
             "photos": name if name in NAMES else str(Path(name).expanduser().resolve()),
             "count": done.count,
             "unreadable": len(done.unreadable),
-            "copies": similarity_of_copies(how, albums),
+            "copies": similarity_of_copies(how, albums, mean_vector(out / VECTORS)),
         },
     )
     return open_index(out, encoder=backbone)
 
 
+def mean_vector(vectors: Path) -> Tensor:
+    """The mean of the photos' unit vectors, (D,): what all of them have in common."""
+    with np.load(vectors) as content:
+        features = torch.from_numpy(content["features"]).double()
+    return (features.mean(dim=0) if len(features) > 1 else torch.zeros_like(features[0])).float()
+
+
 @torch.no_grad()
-def similarity_of_copies(how: Embedding, albums: Sequence[Album]) -> float:
+def similarity_of_copies(how: Embedding, albums: Sequence[Album], mean: Tensor) -> float:
     """How alike a photo and a slightly cut copy are: 95 % of a sample of photos are that alike.
 
-    Cosines of one encoder lie above 0.9 for most pairs, those of another below: a fixed limit for
-    near-duplicates would mean nothing.
+    It differs from encoder to encoder, so that a fixed limit for near-duplicates would mean little.
     """
     found: list[Tensor] = []
-    total = sum(map(len, albums))
+    step = max(1, sum(map(len, albums)) // SAMPLE)
     for album in albums:
-        step = max(1, total // SAMPLE)
-        numbers = range(0, len(album), step)
         loader = EvaluationLoader(
-            Split("sample", album.images.subset(numbers), None),
+            Split("sample", album.images.subset(range(0, len(album), step)), None),
             size=how.size,
             batch_size=how.batch_size,
             device=how.device,
             on_unreadable="skip",
         )
         for images, _ in loader:
-            whole, cut = (how.backbone(each).float() for each in (images, without_border(images)))
-            found.append(F.cosine_similarity(whole, cut).cpu())
+            whole, cut = (
+                F.normalize(how.backbone(each).float().cpu(), dim=1) - mean
+                for each in (images, without_border(images))
+            )
+            found.append(F.cosine_similarity(whole, cut))
     return round(float(torch.cat(found).quantile(QUANTILE)), 6)
 
 
@@ -194,8 +203,34 @@ def refuse_another(facts: dict[str, Any], backbone: nn.Module, folder: Path, cal
         )
 
 
+def small_pictures(picture: Image.Image) -> Tensor:
+    """A picture and what is left without its border, (2, 3·16²), of mean 0 and length 1."""
+    width, height = picture.size
+    cut = (width / BORDER, height / BORDER, width - width / BORDER, height - height / BORDER)
+    small = [
+        np.asarray(picture.resize((SMALL, SMALL), Image.Resampling.BOX, box), dtype=np.float32)
+        for box in ((0, 0, width, height), cut)
+    ]
+    rows = torch.from_numpy(np.stack(small)).flatten(1)
+    return F.normalize(rows - rows.mean(dim=1, keepdim=True), dim=1)
+
+
+def look_same(one: Tensor, other: Tensor) -> bool:
+    """Whether the correlation of two photos is `SAME` or more, one of them cut or neither.
+
+    >>> one, other = (F.normalize(torch.randn(2, 768), dim=1) for _ in range(2))
+    >>> look_same(one, one), look_same(one, other)
+    (True, False)
+    """
+    return bool((one @ other.T).max() >= SAME)
+
+
 class PhotoIndex:
-    """Photos to search by an encoder; `open_index` and `build_index` make it."""
+    """Photos to search by an encoder; `open_index` and `build_index` make it.
+
+    Similarity is the cosine of features less the mean of all photos: 1 for the same photo, about 0
+    for unrelated ones, also where the encoder gives all photos much in common.
+    """
 
     def __init__(
         self,
@@ -211,9 +246,11 @@ class PhotoIndex:
         self.photos = str(facts["photos"] if photos is None else photos)
         self.weights = facts["weights"] if weights is None else str(weights)
         self.opened = backbone
+        self.mean = mean_vector(path / VECTORS)
         with np.load(path / VECTORS) as content:
             self.names: list[str] = content["names"].tolist()
-            self.vectors = VectorIndex(torch.from_numpy(content["features"]), use_faiss=use_faiss)
+            features = torch.from_numpy(content["features"])
+        self.vectors = VectorIndex(features - self.mean, use_faiss=use_faiss)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -239,20 +276,35 @@ class PhotoIndex:
         """The photos most like one, which may be a path, a PIL image, an array or a tensor."""
         bands, size = in_channels_of(self.backbone), self.facts["image_size"]
         prepared = prepare_image(photo, bands, size).to(self.device)
-        feature = self.backbone(prepared)[0].float().cpu()
-        return [self.match(*found) for found in self.vectors.search(feature, count)]
+        unit = F.normalize(self.backbone(prepared)[0].float().cpu(), dim=0)
+        return [self.match(*found) for found in self.vectors.search(unit - self.mean, count)]
 
     def duplicates(self, at_least: float | None = None) -> list[list[Match]]:
         """Groups of near-duplicates, closest first; similarities are with the first of each group.
 
-        Without `at_least`, as alike as 95 % of the photos are to a copy that has lost a sixteenth
-        at each side.
+        Without `at_least`, pairs as alike as 95 % of the photos are to a slightly cut copy, whose
+        small pictures are the same as well: few encoders are so good that one can do without.
         """
         least = self.facts["copies"] if at_least is None else at_least
         if not 0 < least <= 1:
             raise InputError(f"at_least={least}; it must be greater than 0 and at most 1.")
-        groups = group_pairs(self.vectors.pairs(least))
-        return [[self.match(*found) for found in group] for group in groups]
+        pairs = self.vectors.pairs(least)
+        if at_least is None:
+            pairs = self.confirmed(pairs)
+        return [[self.match(*found) for found in group] for group in group_pairs(pairs)]
+
+    def confirmed(self, pairs: Sequence[tuple[int, int, float]]) -> list[tuple[int, int, float]]:
+        """The pairs of which small pictures are the same, too."""
+        matches = [self.match(number, 1.0) for number in sorted({n for p in pairs for n in p[:2]})]
+        gone = [match.name for match in matches if self.is_moved(match)]
+        if gone:
+            raise InputError(
+                f"{len(gone)} photos are not in {self.photos} any more, the first being {gone[0]}, "
+                f"so that nobody can look at them. Give --folder if they were moved, index what is "
+                f"there again, or choose by the encoder alone with --at-least {self.facts['copies']}."
+            )
+        small = {match.number: small_pictures(self.picture(match)) for match in matches}
+        return [pair for pair in pairs if look_same(small[pair[0]], small[pair[1]])]
 
     def match(self, number: int, similarity: float) -> Match:
         """A photo by its place."""
@@ -276,7 +328,7 @@ class PhotoIndex:
             for number, name in enumerate(album.names)
         }
 
-    def picture(self, match: Match) -> Any:
+    def picture(self, match: Match) -> Image.Image:
         """The photo to look at, as a PIL image; `UnreadableImageError` if it cannot be had."""
         file = self.file(match)
         if file is None:

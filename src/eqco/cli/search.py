@@ -39,16 +39,16 @@ def run(
 ) -> None:
     """Find the photos of an index that are most like others, or like each other.
 
-    Similarity is the cosine of the encoder's features: 1 for the same photo. What else it is depends
-    on the encoder; the order is what counts.
+    Similarity is the cosine of the encoder's features less the mean of all photos: 1 for the same
+    photo, about 0 for unrelated ones.
 
     Args:
         index: what `eqco index` has written.
         photos: the photos to search for; they need not be in the index.
         count: photos to find for each.
         duplicates: list near-duplicates among the photos of the index instead.
-        at_least: how alike these are; by default as 95 % of the photos are to a copy that has lost
-            a sixteenth at each side.
+        at_least: how alike these are to the encoder; by default as 95 % of the photos are to a copy
+            that has lost a sixteenth at each side, and their small pictures must be the same too.
         sheet: file for the contact sheet; similar.png or duplicates.png.
         overwrite: replace that file.
         weights: where the encoder of the index is now, if it was moved.

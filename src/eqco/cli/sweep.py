@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated
 
@@ -24,7 +24,7 @@ from eqco.experiments.experiment import (
     planned_runs,
 )
 from eqco.experiments.sweep import SWEEP, SweepTask, parse_over, sweep_experiment
-from eqco.recipes import RECIPES, Recipe, named_recipe, read_recipe
+from eqco.recipes import RECIPES, Recipe, named_recipe, read_recipe, recipe_to_dict
 from eqco.report.run_comparison import loss_note
 from eqco.report.tables import comparison_table, markdown, print_table
 from eqco.runtime.atomic_files import write_text
@@ -36,8 +36,8 @@ DESCRIPTION = """Train every combination of some settings, for several seeds, an
 Ends with a table: the mean over seeds of each combination, on validation images. Stopped at any
 moment, the same command resumes; with more values or seeds it does what is missing.
 
-Where Ray is installed (pip install ".[cluster]") several trainings run at a time; --ray ADDRESS takes
-a cluster. The results are the same as one after the other, to the bit.
+Where Ray is installed (pip install ".[cluster]") several trainings run at a time, with --ray
+ADDRESS on a cluster. The results are the same as one after the other, to the bit.
 
 Examples:
     eqco sweep photos/ --over method.count=4,16,64 --over objective.alpha=None,65536 --seeds 0 1 2
@@ -96,13 +96,15 @@ def run(options: Options) -> None:
     options.cluster.check()
     if not options.over:
         raise InputError("nothing to sweep over; give --over, such as --over method.count=4,16,64.")
-    recipe = Recipe(**{entry.name: getattr(options, entry.name) for entry in fields(Recipe)})
-    recipe = replace(recipe, training=replace(recipe.training, seed=0))
+    plain = recipe_to_dict(options)
+    settings = {entry.name: plain[entry.name] for entry in fields(Recipe)}
+    if settings["training"]["seed"] != 0:
+        raise InputError(f"--training.seed {settings['training']['seed']}; give --seeds.")
     named = options.source in NAMES
     data = options.source if named else str(Path(options.source).expanduser().resolve())
     experiment = sweep_experiment(
         data,
-        recipe,
+        settings,
         parse_over(options.over),
         seeds=options.seeds,
         unlabelled=options.unlabelled,

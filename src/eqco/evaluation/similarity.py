@@ -39,9 +39,7 @@ class VectorIndex:
 
     def __init__(self, vectors: Tensor, *, use_faiss: bool | None = None):
         if vectors.dim() != 2 or not len(vectors):
-            raise InputError(
-                f"vectors of shape {tuple(vectors.shape)}; they must be (N, D), N > 0."
-            )
+            raise InputError(f"vectors of shape {tuple(vectors.shape)}; they must be (N, D).")
         self.vectors = F.normalize(vectors.float(), dim=1)
         installed = importlib.util.find_spec("faiss") is not None
         self.faiss: Any = None

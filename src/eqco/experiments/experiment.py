@@ -11,6 +11,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 
+import torch
+
 from eqco.experiments.coordinates import Place
 from eqco.runtime.errors import InputError
 from eqco.runtime.records import (
@@ -276,6 +278,8 @@ class PlannedRun(Generic[Task]):
     def __call__(self, advance: Advance) -> None:
         """Do it; `advance` takes units of progress as they are done."""
         start, start_cpu = time.perf_counter(), processor_seconds()
+        # layers that draw by themselves, such as dropout, know nothing of what was run here before
+        torch.manual_seed(self.seed)
         result = self.run(self.task, self.seed, replace(self.context, advance=advance))
         Record(
             experiment=self.folder,

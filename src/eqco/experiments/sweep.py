@@ -116,13 +116,14 @@ def parse_value(text: str) -> Any:
         return text
 
 
-def with_values(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
-    """The recipe with other values of some settings, which are named GROUP.NAME.
+def with_values(settings: Mapping[str, Any], values: Mapping[str, Any]) -> Recipe:
+    """The recipe of these settings with other values of some, which are named GROUP.NAME.
 
-    >>> with_values(Recipe(), {"objective.alpha": 256, "method.count": 4}).objective.alpha
+    >>> plain = recipe_to_dict(Recipe())
+    >>> with_values(plain, {"objective.alpha": 256, "method.count": 4}).objective.alpha
     256.0
     """
-    plain = recipe_to_dict(recipe)
+    plain = dict(settings)
     for name, value in values.items():
         group, _, setting = name.partition(".")
         if group not in plain:
@@ -133,20 +134,24 @@ def with_values(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
 
 def sweep_experiment(
     data: str,
-    recipe: Recipe,
+    settings: Mapping[str, Any],
     over: Mapping[str, Sequence[Any]],
     *,
     seeds: Sequence[int] = (0,),
     unlabelled: bool = False,
     channels: int | None = None,
 ) -> Experiment[SweepTask]:
-    """The sweep as an experiment, whose cells are checked; its images are opened once to count."""
+    """The sweep as an experiment; images are opened once, to count them.
+
+    `settings` are those of a recipe as JSON has them. Alone they need not make one that can be
+    trained: each cell is checked with the values that it sets.
+    """
     tasks = [
         SweepTask(
             data=data,
             unlabelled=unlabelled,
             channels=channels,
-            recipe=with_values(recipe, dict(zip(over, values, strict=True))),
+            recipe=with_values(settings, dict(zip(over, values, strict=True))),
             values=tuple(zip(over, values, strict=True)),
         )
         for values in itertools.product(*over.values())

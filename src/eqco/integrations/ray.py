@@ -1,8 +1,8 @@
 """Many trainings at once, as tasks of Ray: on the cores of this machine, or on a cluster.
 
 What a training leaves (checkpoints, metrics, its record) is in folders that all machines share, and
-nothing but the task and its progress goes through Ray. So a training whose worker is lost is started
-again by Ray wherever there is room, and resumes from its last checkpoint.
+nothing but the task and its progress goes through Ray. So a training whose worker is lost is
+started again by Ray wherever there is room, and resumes from its last checkpoint.
 """
 
 import logging

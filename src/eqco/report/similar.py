@@ -26,7 +26,7 @@ def draw_matches(
         (name, [tile(query, ""), *(match_tile(match, picture) for match in matches)])
         for name, query, matches in rows
     ]
-    title = "a photo, then the photos most like it (cosine of their features)"
+    title = "a photo, then the photos most like it (1: the same, 0: unrelated)"
     save_picture(grid(title, tiles, TILE, after_first=4 * GAP), path)
     return path
 
