@@ -18,7 +18,7 @@ def save_photos(folder, count, *, classes=None):
 
 def train_shortly(data, out, **settings):
     """A run of a step or two."""
-    often = {"log_every": 1, "diagnose_every": 1, "num_queries": 16, "count": 4}
+    often = {"log_every": 1, "diagnose_every": 1, "num_queries": 16, "count": 4, "alpha": None}
     recipe = with_settings(named_recipe("simo", "smoke"), **{**often, **settings})
     train(data, recipe, out=out, show=lambda report: None)
     return out

@@ -34,7 +34,9 @@ FORMAT = "eqco index 1"
 SAMPLE = 256  # photos whose copies say how alike near-duplicates are
 BORDER = 16  # a copy has lost a sixteenth at each side
 QUANTILE = 0.05
-SMALL, SAME = 16, 0.95  # pixels along each side of small pictures, and how alike they must be
+# Pixels along each side of small pictures, and how alike they must be: of 44,850 pairs of the
+# embedded photos none is, and of copies that have lost up to a tenth at each side 95 % reach 0.96.
+SMALL, SAME = 8, 0.95
 
 
 @dataclass(frozen=True)
@@ -204,7 +206,7 @@ def refuse_another(facts: dict[str, Any], backbone: nn.Module, folder: Path, cal
 
 
 def small_pictures(picture: Image.Image) -> Tensor:
-    """A picture and what is left without its border, (2, 3·16²), of mean 0 and length 1."""
+    """A picture and what is left without its border, (2, 3·8²), of mean 0 and length 1."""
     width, height = picture.size
     cut = (width / BORDER, height / BORDER, width - width / BORDER, height - height / BORDER)
     small = [
@@ -218,7 +220,7 @@ def small_pictures(picture: Image.Image) -> Tensor:
 def look_same(one: Tensor, other: Tensor) -> bool:
     """Whether the correlation of two photos is `SAME` or more, one of them cut or neither.
 
-    >>> one, other = (F.normalize(torch.randn(2, 768), dim=1) for _ in range(2))
+    >>> one, other = (F.normalize(torch.randn(2, 192), dim=1) for _ in range(2))
     >>> look_same(one, one), look_same(one, other)
     (True, False)
     """
@@ -301,7 +303,7 @@ class PhotoIndex:
             raise InputError(
                 f"{len(gone)} photos are not in {self.photos} any more, the first being {gone[0]}, "
                 f"so that nobody can look at them. Give --folder if they were moved, index what is "
-                f"there again, or choose by the encoder alone with --at-least {self.facts['copies']}."
+                f"there again, or let the encoder decide with --at-least {self.facts['copies']}."
             )
         small = {match.number: small_pictures(self.picture(match)) for match in matches}
         return [pair for pair in pairs if look_same(small[pair[0]], small[pair[1]])]
