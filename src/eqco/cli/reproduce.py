@@ -149,7 +149,7 @@ def reproduce_with_progress(
     seeds: Sequence[int],
     results: Path,
     context: RunContext,
-    cluster: ClusterOptions,
+    cluster: ClusterOptions = HERE,
 ) -> list[Record]:
     """The records of an experiment; what is missing is done under a bar, on Ray under a table."""
     if cluster.ray is not None:

@@ -194,8 +194,8 @@ def train_and_validate(task: SweepTask, seed: int, context: RunContext) -> RunRe
             if run.last.exists():
                 outcome = resume(run.path, **how)
             else:
-                given = {"unlabelled": task.unlabelled, "channels": task.channels}
-                outcome = train(task.data, recipe, out=run.path, **given, **how)
+                how |= {"unlabelled": task.unlabelled, "channels": task.channels}
+                outcome = train(task.data, recipe, out=run.path, **how)
         refuse_stopped(outcome.stopped_by)
     lines = run.read_metrics()
     curves = {

@@ -205,7 +205,7 @@ def loss_note(recipes: Sequence[Recipe]) -> str:
     >>> loss_note([plain, plain])
     ''
     """
-    kinds = {
+    kinds: dict[str, list[Any]] = {
         "method": [recipe.method.name for recipe in recipes],
         "α": [recipe.objective.alpha for recipe in recipes],
         "τ": [recipe.objective.temperature for recipe in recipes],
