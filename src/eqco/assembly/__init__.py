@@ -2,15 +2,18 @@
 
 from eqco.assembly.parts import build_components, build_encoder, check_processes, learning_rate_at
 from eqco.assembly.runs import load, resume, train
+from eqco.assembly.search import PhotoIndex, open_index
 from eqco.assembly.weights import Weights, open_weights, pixels, random_like
 
 __all__ = [
+    "PhotoIndex",
     "Weights",
     "build_components",
     "build_encoder",
     "check_processes",
     "learning_rate_at",
     "load",
+    "open_index",
     "open_weights",
     "pixels",
     "random_like",

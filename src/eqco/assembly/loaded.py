@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -16,7 +16,10 @@ from eqco.encoders import Encoder, in_channels_of
 from eqco.recipes import Recipe
 from eqco.runtime.errors import InputError
 
-__all__ = ["LoadedEncoder"]
+if TYPE_CHECKING:
+    from eqco.assembly.search import PhotoIndex
+
+__all__ = ["LoadedEncoder", "prepare_image"]
 
 LARGEST = 20.0  # normalised pixels lie within ±3; those of 0 to 255 do not
 
@@ -24,12 +27,14 @@ LARGEST = 20.0  # normalised pixels lie within ±3; those of 0 to 255 do not
 class LoadedEncoder(Encoder):
     """A trained encoder that also takes images as they are.
 
-    `embed` prepares images as `eqco embed` does. Called as a module, it takes tensors that are
-    prepared already: (N, C, image_size, image_size), normalised.
+    `embed` prepares images as `eqco embed` does, `index` makes a folder of them searchable. Called
+    as a module, it takes tensors that are prepared already: (N, C, image_size, image_size),
+    normalised. `run` is the run directory or checkpoint it came from, if it did.
     """
 
-    def __init__(self, encoder: Encoder, recipe: Recipe) -> None:
+    def __init__(self, encoder: Encoder, recipe: Recipe, run: Path | None = None) -> None:
         super().__init__(encoder.backbone, encoder.head)
+        self.recipe, self.run = recipe, run
         self.image_size = recipe.data.image_size
         self.eval()
 
@@ -73,16 +78,50 @@ class LoadedEncoder(Encoder):
 
     def prepare(self, image: Any) -> Tensor:
         """One image, resized, cut at its centre and normalised, (1, C, image_size, image_size)."""
-        bands = in_channels_of(self.backbone)
-        if isinstance(image, str | Path):
-            layout = COLOUR if bands == 3 else find_layout([str(image)], bands)
-            pixels, name = read_image(image, layout), str(image)
-        else:
-            alone = DatasetImages([image], channels=bands if is_picture(image) else None)
-            pixels, layout, name = alone.read(0), alone.layout, "an image"
-        refuse_bands(layout, bands, name)
-        cut = as_tensor(centre_crop_image(pixels, self.image_size, name)).permute(2, 0, 1)
-        return evaluation_view(cut[None], self.image_size, find_pipeline("mocov2"))
+        return prepare_image(image, in_channels_of(self.backbone), self.image_size)
+
+    def index(self, photos: Path | str, out: Path | str, **options: Any) -> "PhotoIndex":
+        """Make the photos of a folder searchable by this encoder, as `eqco index` does.
+
+        Args:
+            photos: a folder of any layout, or a data set by name.
+            out: folder of the index; `eqco.open_index` opens it again.
+            options: of `eqco.assembly.search.build_index`, such as overwrite or workers.
+        """
+        from eqco.assembly.search import build_index
+
+        weights = None if self.run is None else str(self.run.resolve())
+        was_training = self.training
+        try:
+            return build_index(
+                self.backbone, self.image_size, photos, out, weights=weights, **options
+            )
+        finally:
+            self.train(was_training)
+
+    def __repr__(self) -> str:
+        from eqco.assembly.summary import summary_text
+
+        return summary_text(self)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: recipe, curve, accuracies and neighbours of the run."""
+        from eqco.assembly.summary import summary_html
+
+        return summary_html(self)
+
+
+def prepare_image(image: Any, bands: int, size: int) -> Tensor:
+    """One image as it is, resized, cut at its centre and normalised, (1, bands, size, size)."""
+    if isinstance(image, str | Path):
+        layout = COLOUR if bands == 3 else find_layout([str(image)], bands)
+        pixels, name = read_image(image, layout), str(image)
+    else:
+        alone = DatasetImages([image], channels=bands if is_picture(image) else None)
+        pixels, layout, name = alone.read(0), alone.layout, "an image"
+    refuse_bands(layout, bands, name)
+    cut = as_tensor(centre_crop_image(pixels, size, name)).permute(2, 0, 1)
+    return evaluation_view(cut[None], size, find_pipeline("mocov2"))
 
 
 def is_picture(image: Any) -> bool:

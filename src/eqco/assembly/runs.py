@@ -369,4 +369,4 @@ def load(run: Path | str, *, backbone: nn.Module | None = None) -> LoadedEncoder
     """
     path = Path(run)
     file = path if path.is_file() or path.suffix == ".pt" else RunDirectory(path).last
-    return LoadedEncoder(*encoder_of(read_checkpoint(file), path, backbone))
+    return LoadedEncoder(*encoder_of(read_checkpoint(file), path, backbone), run=path)

@@ -1,7 +1,9 @@
 """`eqco reproduce EXPERIMENT`: run it, or what is missing of it, and compare with the paper."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from contextlib import closing
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,13 +11,17 @@ import torch
 import tyro
 from rich.console import Console
 
+from eqco.cli.board import RunsBoard
+from eqco.cli.cluster import HERE, Cluster, ClusterOptions
 from eqco.cli.launch import launch
 from eqco.cli.progress import progress_bar
 from eqco.experiments.catalog import EXPERIMENTS, find_experiment
 from eqco.experiments.experiment import (
     FOLDERS,
+    Ended,
     Experiment,
     MissingDataError,
+    PlannedRun,
     RunContext,
     command_for,
     missing_runs,
@@ -49,6 +55,7 @@ def run(
     coco: Path | None = None,
     device: str = DEVICE,
     processes: int = 1,
+    cluster: Cluster = HERE,
     list: bool = False,
 ) -> None:
     """Regenerate a figure, table or study, resuming from the records that exist.
@@ -81,6 +88,7 @@ def run(
         eqco reproduce tab5 --profile paper --seeds 0 1 2
         eqco reproduce fig4 --cifar10 data/cifar10
         eqco reproduce fig4 --profile paper --imagenet data/imagenet --processes 8
+        eqco reproduce fig4 --profile embedded --ray local
     """
     console = Console()
     if list:
@@ -88,10 +96,13 @@ def run(
         return
     if not experiment:
         raise InputError(f"name an experiment, or all. There are: {', '.join(EXPERIMENTS)}.")
+    cluster.check()
+    if cluster.ray is not None and processes > 1:
+        raise InputError(f"--processes {processes} beside --ray {cluster.ray}: choose one.")
     given = dict(zip(FOLDERS, (cifar10, imagenet, tiny_imagenet_20, bccd, coco), strict=True))
     context = RunContext(
-        work=work,
-        folders={name: folder for name, folder in given.items() if folder is not None},
+        work=work.absolute(),  # also for workers, which are in a folder of their own
+        folders={name: folder.absolute() for name, folder in given.items() if folder is not None},
         device=device,
         launch=launcher(processes, device) if processes > 1 else None,
     )
@@ -102,6 +113,7 @@ def run(
         "--work": (work, WORK),
         "--device": (device, DEVICE),
         "--processes": (processes, 1),
+        **{f"--{name}": (value, getattr(HERE, name)) for name, value in asdict(cluster).items()},
     }
     changed = {flag: value for flag, (value, usual) in options.items() if value != usual}
     left_out: dict[str, str] = {}
@@ -110,7 +122,9 @@ def run(
         for chosen in select_experiments(experiment, profile):
             own = seeds or chosen.seeds[profile]
             try:
-                records = reproduce_with_progress(console, chosen, profile, own, results, context)
+                records = reproduce_with_progress(
+                    console, chosen, profile, own, results.absolute(), context, cluster
+                )
             except (MissingDataError, MissingExtraError, NonFiniteLossError) as error:
                 if experiment != ALL:
                     raise
@@ -135,12 +149,38 @@ def reproduce_with_progress(
     seeds: Sequence[int],
     results: Path,
     context: RunContext,
+    cluster: ClusterOptions = HERE,
 ) -> list[Record]:
-    """The records of an experiment; what is missing is done under a bar."""
+    """The records of an experiment; what is missing is done under a bar, on Ray under a table."""
+    if cluster.ray is not None:
+        on_board = partial(perform_on_board, console, chosen.name, cluster, context)
+        return reproduce(chosen, profile, seeds, results, context, on_board)
+    if cluster.cores is not None:
+        torch.set_num_threads(cluster.cores)
     missing = missing_runs(chosen, profile, seeds, results)
     total = sum(chosen.size(recipe) for recipe, _ in missing)
     with progress_bar(console, f"{chosen.name}, {len(missing)} runs", total) as advance:
         return reproduce(chosen, profile, seeds, results, replace(context, advance=advance))
+
+
+def perform_on_board(
+    console: Console,
+    name: str,
+    cluster: ClusterOptions,
+    context: RunContext,
+    runs: Sequence[PlannedRun[Any]],
+) -> Ended:
+    """Do the runs where --ray says, with all of them in one table."""
+    titles = [f"{name}, run {number + 1}, seed {run.seed}" for number, run in enumerate(runs)]
+    with RunsBoard(console, titles, [run.size for run in runs]) as board:
+        address = cluster.address(len(runs))
+        perform = cluster.perform(
+            address, shared=context.work, device=context.device, show=board.show
+        )
+        with closing(perform(runs)) as ended:
+            for run, error in ended:
+                board.end(runs.index(run), failed=error is not None)
+                yield run, error
 
 
 def select_experiments(name: str, profile: str) -> "tuple[Experiment[Any], ...]":

@@ -4,11 +4,14 @@ import math
 import os
 import shlex
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
+
+import torch
 
 from eqco.experiments.coordinates import Place
 from eqco.runtime.errors import InputError
@@ -27,12 +30,19 @@ if TYPE_CHECKING:  # tables are printed by commands that train nothing
 __all__ = [
     "FOLDERS",
     "Comparison",
+    "Ended",
     "Experiment",
     "MissingDataError",
+    "Perform",
+    "PlannedRun",
     "RunContext",
     "RunResult",
+    "Show",
     "command_for",
+    "found_records",
     "missing_runs",
+    "one_by_one",
+    "planned_runs",
     "processor_seconds",
     "profile_records",
     "reproduce",
@@ -248,34 +258,124 @@ def missing_runs(
     ]
 
 
-def reproduce(
-    experiment: Experiment[Any],
-    profile: str,
-    seeds: Sequence[int],
-    results: Path,
-    context: RunContext | None = None,
-) -> list[Record]:
-    """Do the runs that have no record yet, and return the records of all.
+@dataclass(frozen=True, kw_only=True)
+class PlannedRun(Generic[Task]):
+    """A run that has no record yet. When it is called it is done, and its record is written.
 
-    Each record is written as soon as its run is done: stopped half-way, it resumes from there.
+    It holds the function that runs and not the experiment, so that it can be sent elsewhere.
     """
-    if not seeds:
-        raise InputError("no seeds given; name at least one.")
-    for task, seed in missing_runs(experiment, profile, seeds, results):
+
+    run: Callable[[Task, int, RunContext], RunResult]
+    task: Task
+    seed: int
+    size: int
+    """Units of progress that it reports."""
+    folder: str
+    profile: str
+    results: Path
+    context: RunContext
+
+    def __call__(self, advance: Advance) -> None:
+        """Do it; `advance` takes units of progress as they are done."""
         start, start_cpu = time.perf_counter(), processor_seconds()
-        result = experiment.run(task, seed, context or RunContext())
+        # layers that draw by themselves, such as dropout, know nothing of what was run here before
+        torch.manual_seed(self.seed)
+        result = self.run(self.task, self.seed, replace(self.context, advance=advance))
         Record(
-            experiment=experiment.folder,
-            profile=profile,
-            recipe=task.to_dict(),
-            seed=seed,
+            experiment=self.folder,
+            profile=self.profile,
+            recipe=self.task.to_dict(),
+            seed=self.seed,
             metrics=result.metrics,
             curves=result.curves,
             code=code_version(),
             hardware=hardware(),
             seconds=round(result.earlier[0] + time.perf_counter() - start, 2),
             cpu_seconds=round(result.earlier[1] + processor_seconds() - start_cpu, 2),
-        ).write(results)
+        ).write(self.results)
+
+
+# gets the number of a run, what it is doing, and the units of progress it has done so far
+Show = Callable[[int, str, int], None]
+# does all runs, in any order; says of each when it is done, and what was wrong if it failed
+Ended = Generator[tuple[PlannedRun[Any], InputError | None], None, None]
+Perform = Callable[[Sequence[PlannedRun[Any]]], Ended]
+
+
+def one_by_one(runs: Sequence[PlannedRun[Any]], show: Show | None = None) -> Ended:
+    """Do the runs here, one after the other."""
+    for number, run in enumerate(runs):
+        advance = run.context.advance if show is None else counted(show, number)
+        try:
+            run(advance)
+        except InputError as error:
+            yield run, error
+        else:
+            yield run, None
+
+
+def counted(show: Show, number: int) -> Advance:
+    """Takes units of progress of a run, and shows how many they are together."""
+    done = 0
+
+    def advance(count: int) -> None:
+        nonlocal done
+        done += count
+        show(number, "running", done)
+
+    advance(0)
+    return advance
+
+
+def planned_runs(
+    experiment: Experiment[Any],
+    profile: str,
+    seeds: Sequence[int],
+    results: Path,
+    context: RunContext,
+) -> list[PlannedRun[Any]]:
+    """The runs that have no record yet, ready to be done."""
+    if not seeds:
+        raise InputError("no seeds given; name at least one.")
+    return [
+        PlannedRun(
+            run=experiment.run,
+            task=task,
+            seed=seed,
+            size=experiment.size(task),
+            folder=experiment.folder,
+            profile=profile,
+            results=results,
+            context=context,
+        )
+        for task, seed in missing_runs(experiment, profile, seeds, results)
+    ]
+
+
+def reproduce(
+    experiment: Experiment[Any],
+    profile: str,
+    seeds: Sequence[int],
+    results: Path,
+    context: RunContext | None = None,
+    perform: Perform = one_by_one,
+) -> list[Record]:
+    """Do the runs that have no record yet, and return the records of all.
+
+    Each record is written as soon as its run is done: stopped half-way, it resumes from there.
+    """
+    runs = planned_runs(experiment, profile, seeds, results, context or RunContext())
+    with closing(perform(runs)) as ended:
+        for _, error in ended:
+            if error is not None:
+                raise error
+    return found_records(experiment, profile, seeds, results)
+
+
+def found_records(
+    experiment: Experiment[Any], profile: str, seeds: Sequence[int], results: Path
+) -> list[Record]:
+    """The records of the runs that were done, seed by seed."""
     return [
         record
         for seed in seeds

@@ -19,7 +19,11 @@ from eqco.runtime.checkpoints import (
 )
 from eqco.runtime.errors import InputError
 
-__all__ = ["RunDirectory"]
+__all__ = ["RunDirectory", "RunInUseError"]
+
+
+class RunInUseError(InputError):
+    """Another trainer holds the run directory; says which process."""
 
 
 class RunDirectory:
@@ -83,7 +87,7 @@ class RunDirectory:
             except OSError as error:
                 file.seek(0)
                 owner = file.read().strip() or "unknown"
-                raise InputError(
+                raise RunInUseError(
                     f"{self.path} is in use by another trainer (process {owner}). Wait for it, "
                     f"stop it, or choose another --out."
                 ) from error

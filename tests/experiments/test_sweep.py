@@ -1,0 +1,139 @@
+"""Sweeps: every combination once for each seed, resumed, extended, and told in one table."""
+
+import pytest
+from photos import save_photos
+
+from eqco.cli.main import main
+from eqco.experiments.sweep import parse_over, sweep_experiment, sweep_table, with_values
+from eqco.recipes import Recipe, named_recipe, recipe_to_dict
+from eqco.runtime.errors import InputError
+from eqco.runtime.records import Record, read_records
+
+SMOKE = recipe_to_dict(named_recipe("simo", "smoke"))
+SMALL = ["--profile", "smoke", "--training.num-queries", "16", "--method.count", "4"]
+SMALL += ["--training.log-every", "1", "--training.diagnose-every", "1", "--ray", "off"]
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    return save_photos(tmp_path_factory.mktemp("sweep") / "photos", 60, classes=3)
+
+
+@pytest.fixture(autouse=True)
+def wide(monkeypatch):
+    """Lines are not folded."""
+    monkeypatch.setenv("COLUMNS", "250")
+
+
+def sweep(photos, out, *arguments):
+    return main(["sweep", str(photos), *SMALL, "--out", str(out), *arguments])
+
+
+def records(out):
+    return {path.name: path.stat().st_mtime_ns for path in (out / "records" / "sweep").iterdir()}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["method.count"], "it must be a setting and its values, such as method.count=4,16,64"),
+        (["count=4"], "it must be a setting and its values"),
+        (["training.seed=1,2"], "give the seeds by --seeds"),
+        (["method.count=4", "method.count=8"], "--over method.count was given twice"),
+    ],
+)
+def test_what_is_no_setting_with_values_is_refused(given, message):
+    with pytest.raises(InputError, match=message):
+        parse_over(given)
+
+
+def test_words_numbers_and_none_are_told_apart():
+    assert parse_over(["objective.alpha=None,inf,1e3", "encoder.backbone=timm:vit,light"]) == {
+        "objective.alpha": [None, "inf", 1000.0],
+        "encoder.backbone": ["timm:vit", "light"],
+    }
+
+
+def test_settings_that_do_not_exist_are_answered_with_the_nearest():
+    with pytest.raises(InputError, match="Did you mean 'count'"):
+        with_values(recipe_to_dict(Recipe()), {"method.coutn": 4})
+    with pytest.raises(InputError, match="the groups of settings are method, objective"):
+        with_values(recipe_to_dict(Recipe()), {"mehtod.count": 4})
+
+
+def test_the_same_cell_twice_is_refused(photos):
+    with pytest.raises(InputError, match="names a value twice"):
+        sweep_experiment(str(photos), SMOKE, {"method.count": [4, 4]})
+
+
+def test_a_cell_is_the_mean_over_its_seeds(photos):
+    experiment = sweep_experiment(str(photos), SMOKE, {"objective.alpha": [None, 256]})
+    plain, eqco = experiment.profiles["sweep"]
+    found = [
+        Record(
+            experiment="records",
+            profile="sweep",
+            recipe=task.to_dict(),
+            seed=seed,
+            metrics={"knn": knn, "loss": 2.0},
+            code="",
+            hardware={},
+            seconds=1.0,
+        )
+        for task, seed, knn in ((plain, 0, 0.3), (plain, 1, 0.5), (eqco, 1, 0.6))
+    ]
+    cells = {(cell.row, cell.column): cell for cell in sweep_table([plain, eqco], found)}
+    assert cells["objective.alpha=None", "kNN, %"].mean == pytest.approx(40)
+    assert cells["objective.alpha=None", "kNN, %"].spread == pytest.approx(20)
+    assert cells["objective.alpha=256", "kNN, %"].values == pytest.approx((60,))
+    assert ("objective.alpha=None", "probe, %") not in cells  # nobody measured it
+
+
+@pytest.mark.end_to_end
+def test_a_sweep_ends_with_a_table_and_does_nothing_twice(photos, tmp_path, capsys):
+    over = ["--over", "objective.alpha=None,256"]
+    assert sweep(photos, tmp_path, *over) == 0
+    said = capsys.readouterr().out
+    assert "2 trainings of objective.alpha" in said
+    assert "Losses are not comparable: they are of different α (None, 256)." in said
+    page = (tmp_path / "table.md").read_text()
+    assert "| objective.alpha=None |" in page
+    assert "kNN, %" in page
+    before = records(tmp_path)
+    assert sweep(photos, tmp_path, *over, "--seeds", "0", "1") == 0
+    said = capsys.readouterr().out
+    assert "4 trainings of objective.alpha" in said
+    assert "2 done before" in said
+    assert "±" in said
+    after = records(tmp_path)
+    assert len(after) == 4
+    assert before.items() <= after.items()
+
+
+@pytest.mark.end_to_end
+def test_a_training_that_diverges_is_named_and_does_not_stop_the_others(photos, tmp_path, capsys):
+    over = ["--over", "optimiser.base_learning_rate=1e30,0.1", "--training.epochs", "3"]
+    assert sweep(photos, tmp_path, *over) == 2
+    said = capsys.readouterr()
+    assert "failed: optimiser.base_learning_rate=1e+30, seed 0" in said.out
+    assert "1 of the trainings failed" in said.err
+    (record,) = read_records(tmp_path, "records", "sweep")
+    assert record.recipe["training"]["optimiser"]["base_learning_rate"] == 0.1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "nothing to sweep over; give --over"),
+        (["--over", "method.count=4", "--cores", "0"], "--cores 0; it must be at least 1"),
+        (["--over", "method.count=4", "--restarts", "-1"], "--restarts -1; it must be 0 or more"),
+        (["--over", "method.count=4,99"], "count=99"),
+        (["--over", "method.count=4", "--device", "toaster"], "--device toaster is no device"),
+    ],
+)
+def test_a_sweep_that_cannot_be_is_refused_before_it_begins(
+    photos, tmp_path, arguments, message, capsys
+):
+    assert sweep(photos, tmp_path / "out", *arguments) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
