@@ -16,6 +16,7 @@ from eqco.experiments.studies import (
     STUDY_SMALL_BATCH,
 )
 from eqco.experiments.study_bound import STUDY_BOUND
+from eqco.experiments.study_text import STUDY_TEXT
 from eqco.experiments.tab2 import TAB2
 from eqco.experiments.tab5 import TAB5
 from eqco.experiments.tab8 import TAB8
@@ -44,6 +45,7 @@ EXPERIMENTS: dict[str, Experiment[Any]] = {
         TAB7,
         TAB8,
         STUDY_BOUND,
+        STUDY_TEXT,
         STUDY_PRECISION,
         DEMO,
         CIFAR_SIMO,

@@ -35,6 +35,7 @@ __all__ = [
     "gradient_charts",
     "information_charts",
     "length_charts",
+    "search_bars",
 ]
 
 
@@ -52,6 +53,11 @@ def accuracy_charts(experiment: Experiment[Any], records: Sequence[Record]) -> l
 def accuracy_bars(experiment: Experiment[Any], records: Sequence[Record]) -> list[Chart]:
     """Accuracy as bars, where the rows are different things."""
     return bars_of_cells(experiment.compare(records), quantity_of(records))
+
+
+def search_bars(experiment: Experiment[Any], records: Sequence[Record]) -> list[Chart]:
+    """The study of search: mean reciprocal rank, a chart for each N."""
+    return bars_of_cells(experiment.compare(records), Quantity(ours="MRR, %"))
 
 
 def information_charts(experiment: Experiment[Any], records: Sequence[Record]) -> list[Chart]:
