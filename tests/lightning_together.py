@@ -1,4 +1,4 @@
-"""Three steps of a few recipes under Lightning, in as many processes as there are.
+"""Three steps of a recipe under Lightning, in as many processes as there are.
 
     python tests/lightning_together.py OUT      with RANK, LOCAL_RANK, WORLD_SIZE, …
 
@@ -11,11 +11,12 @@ import warnings
 from pathlib import Path
 
 import torch
-from together import CASES, Pictures, TinyBackbone
+from together import Pictures, TinyBackbone, simo, tiny
 
 from eqco.data import source_from_dataset
 
-TOGETHER = ("simo, queue", "simclr", "simo, in two micro-batches")
+# with all that processes must agree on: batch norm, keys of the batch and of a queue, accumulation
+TOGETHER = tiny(simo(queue_size=21), accumulation_steps=2)
 
 
 def module_of(recipe):
@@ -43,13 +44,10 @@ def trainer_for(recipe, **settings):
 
 
 def main(place):
-    held = {}
-    for case in TOGETHER:
-        module = module_of(CASES[case])
-        count = int(os.environ["WORLD_SIZE"])
-        trainer_for(CASES[case], max_steps=3, devices=count, strategy="ddp").fit(module)
-        held[case] = module.method.state_dict()
-    torch.save(held, Path(place) / f"{os.environ['RANK']}.pt")
+    rank, count = os.environ["RANK"], int(os.environ["WORLD_SIZE"])
+    module = module_of(TOGETHER)
+    trainer_for(TOGETHER, max_steps=3, devices=count, strategy="ddp").fit(module)
+    torch.save(module.method.state_dict(), Path(place) / f"{rank}.pt")
 
 
 if __name__ == "__main__":

@@ -42,7 +42,9 @@ def assert_same(ours, expected, *given, **named):
     ids=["cosine", "dot", "distance", "reducer"],
 )
 def test_without_alpha_it_is_theirs(settings):
-    assert_same(NTXentLoss(0.1, **settings), theirs.NTXentLoss(0.1, **settings), embeddings(), LABELS)
+    assert_same(
+        NTXentLoss(0.1, **settings), theirs.NTXentLoss(0.1, **settings), embeddings(), LABELS
+    )
 
 
 def test_with_a_miner_and_in_its_wrappers_it_is_theirs():

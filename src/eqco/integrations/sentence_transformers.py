@@ -264,6 +264,6 @@ def some_rows(features: Mapping[str, Any], start: int, stop: int) -> dict[str, A
     """Some of the sentences; what is not of one sentence each stays as it is."""
     rows = len(features["input_ids"])
     return {
-        name: each[start:stop] if isinstance(each, Tensor) and len(each) == rows else each
+        name: each[start:stop] if isinstance(each, Tensor) and each.shape[:1] == (rows,) else each
         for name, each in features.items()
     }
