@@ -11,13 +11,13 @@ from torch.testing import assert_close
 import eqco
 
 pytest.importorskip("sentence_transformers", reason="it is not installed")
-from sentence_transformers.sentence_transformer.losses import (  # noqa: E402
+from sentence_transformers.sentence_transformer.losses import (
     CachedMultipleNegativesRankingLoss,
     MultipleNegativesRankingLoss,
 )
-from sentence_transformers.util import cos_sim, dot_score, euclidean_sim  # noqa: E402
+from sentence_transformers.util import cos_sim, dot_score, euclidean_sim
 
-from eqco.integrations.sentence_transformers import EqCoRankingLoss, sentence_ids  # noqa: E402
+from eqco.integrations.sentence_transformers import EqCoRankingLoss, sentence_ids
 
 
 def step(model, loss_fn, columns, labels=None):

@@ -18,9 +18,9 @@ from eqco.integrations.sentence_transformers import EqCoRankingLoss  # noqa: E40
 from eqco.integrations.transformers import ContrastiveDiagnostics  # noqa: E402
 
 ROWS = {
-    "anchor": ["how tall", "who wrote it", "where", "what is a queue"] * 2,
-    "positive": ["two metres", "a poet", "in the north", "a line of keys"] * 2,
-    "negative": ["a tree", "a reader", "in the south", "a table"] * 2,
+    "anchor": ["how tall", "who wrote it", "where", "what is a queue"],
+    "positive": ["two metres", "a poet", "in the north", "a line of keys"],
+    "negative": ["a tree", "a reader", "in the south", "a table"],
 }
 
 
@@ -31,7 +31,7 @@ def minilm():
 
 
 def fit(model, loss, folder, rows=ROWS, **watched):
-    """Two steps of four pairs with a rate of zero; what was logged, step by step."""
+    """Two steps of all four pairs with a rate of zero; what was logged, step by step."""
     trainer = sentences.SentenceTransformerTrainer(
         model=model,
         args=sentences.SentenceTransformerTrainingArguments(
@@ -56,11 +56,10 @@ def fit(model, loss, folder, rows=ROWS, **watched):
 @pytest.mark.parametrize(
     "make",
     [
-        lambda model: EqCoRankingLoss(model, alpha=64, ids=None),
         lambda model: EqCoRankingLoss(model, alpha=64, ids=None, mini_batch_size=3),
         MultipleNegativesRankingLoss,
     ],
-    ids=["ours", "ours, cached", "theirs"],
+    ids=["ours, cached", "theirs"],
 )
 @pytest.mark.end_to_end
 def test_the_trainer_of_sentence_transformers_logs_them(minilm, make, tmp_path):
@@ -72,7 +71,7 @@ def test_the_trainer_of_sentence_transformers_logs_them(minilm, make, tmp_path):
     assert [line["step"] for line in logged] == [1, 2]
     assert [line["contrast/num_negatives"] for line in logged] == [7, 7]
     with torch.no_grad():
-        embedded = {name: torch.tensor(minilm.encode(rows[:4])) for name, rows in ROWS.items()}
+        embedded = {name: torch.tensor(minilm.encode(rows)) for name, rows in ROWS.items()}
     documents = torch.cat([embedded["positive"], embedded["negative"]])
     seen = eqco.diagnose(
         embedded["anchor"],
@@ -80,7 +79,6 @@ def test_the_trainer_of_sentence_transformers_logs_them(minilm, make, tmp_path):
         eqco.Negatives(documents, excluded=torch.arange(4)[:, None]),
         temperature=1 / 20,
     )
-    # the mean over anchors, in whatever order the batch has them; both batches hold all four
     for line in logged:
         for name in ("positive_probability", "effective_negatives"):
             assert line[f"contrast/{name}"] == pytest.approx(getattr(seen, name), rel=1e-3)

@@ -21,4 +21,4 @@ def needs(extra: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        raise MissingExtraError(error.name or extra, extra) from error
+        raise MissingExtraError((error.name or extra).split(".")[0], extra) from error

@@ -133,7 +133,7 @@ class LossWatch:
 
 
 def embeds_by_itself(loss: nn.Module) -> bool:
-    """Whether it is a loss of sentence-transformers, called with tokens; a cached one is refused."""
+    """Whether it is a loss of sentence-transformers, called with tokens; refuses a cached one."""
     if not isinstance(getattr(loss, "model", None), nn.Module):
         return False
     if getattr(loss, "uses_gradient_cache", False):
