@@ -116,7 +116,8 @@ class EqCoRankingLoss(CachedLossMixin, nn.Module):
         extras = Extras(self.column_ids(columns, labels), keys)
         if self.mini_batch_size is None:
             return self.loss_of(embed_columns(self.model, columns), extras)
-        return self.forward_cached(columns, extras)
+        loss: Tensor = CachedLossMixin.forward_cached(self, columns, extras)
+        return loss
 
     def calculate_loss(
         self, reps: Sequence[Sequence[Tensor]], labels: Any = None, *, with_backward: bool = False
