@@ -26,7 +26,8 @@ def test_every_example_is_run():
 
 
 @pytest.mark.end_to_end
-@pytest.mark.filterwarnings("ignore")  # of the packages, which are not ours to mend
+@pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning")  # Lightning asks pytree so
+@pytest.mark.filterwarnings("ignore:.*does not have many workers.*")
 @pytest.mark.parametrize("section", PACKAGES)
 def test_an_example_runs(section, tmp_path, monkeypatch):
     for package in PACKAGES[section]:
