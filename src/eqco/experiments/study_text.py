@@ -6,22 +6,14 @@ on some files and searches among the functions of others. How much do α, a queu
 copy, and a larger batch by caching add to the plain ranking loss with batches of 8 and 32?
 """
 
-import ast
 import functools
-import hashlib
-import importlib.util
 import math
 import platform
-import re
-import sysconfig
-import tokenize
-import warnings
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
-from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -34,19 +26,15 @@ from eqco.contrast import (
     contrastive_loss,
     in_batch_negatives,
 )
-from eqco.experiments.coordinates import distinct
+from eqco.data.docstrings import DOCSTRING_WORDS, FUNCTION_WORDS, Pair, digest, read_pairs
+from eqco.experiments.coordinates import Coordinates, distinct
 from eqco.experiments.experiment import Comparison, Experiment, RunContext, RunResult
 from eqco.runtime.records import Record, as_read
 from eqco.runtime.seeds import generator_for
 
-__all__ = ["STUDY_TEXT", "Pair", "functions_in", "reciprocal_ranks", "words_of"]
+__all__ = ["STUDY_TEXT", "reciprocal_ranks"]
 
-# Folders whose functions are of no use to search for.
-LEFT_OUT = {"test", "tests", "testing", "idlelib", "lib2to3", "site-packages", "_vendor"}
-WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
-FEWEST_WORDS = 4
 BUCKETS = 2**14  # of words by their hash; 0 is padding
-DOCSTRING_WORDS, FUNCTION_WORDS = 32, 96
 TEST_SHARE = 5  # one file in so many is searched, the others are trained on
 
 Source = Literal["batch", "queue", "cached"]
@@ -87,89 +75,6 @@ class TextTask:
     def to_dict(self) -> dict[str, Any]:
         """As a record holds it."""
         return as_read(asdict(self))
-
-
-class Pair(NamedTuple):
-    """A docstring and its function as words, and the file they are from."""
-
-    file: str
-    docstring: tuple[str, ...]
-    function: tuple[str, ...]
-
-
-def words_of(text: str) -> tuple[str, ...]:
-    """Words in small letters; names are taken apart.
-
-    >>> words_of("def readLines(max_count=3): HTTPError")
-    ('def', 'read', 'lines', 'max', 'count', '3', 'http', 'error')
-    """
-    return tuple(word.lower() for word in WORD.findall(text))
-
-
-def functions_in(text: str, file: str) -> Iterator[Pair]:
-    """The functions of a file that have a docstring and more than that.
-
-    >>> code = 'def double(x):' + chr(10) + '    "Return twice the number."' + chr(10)
-    >>> pair, = functions_in(code + '    return 2 * x', "a.py")
-    >>> pair.docstring, pair.function
-    (('return', 'twice', 'the', 'number'), ('def', 'double', 'x', 'return', '2', 'x'))
-    """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of old escapes in other people's strings
-        tree = ast.parse(text)
-    lines = text.splitlines()
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or len(node.body) < 2:
-            continue
-        docstring, first = ast.get_docstring(node), node.body[0]
-        if not docstring or first.lineno == node.lineno:
-            continue
-        said = words_of(docstring.split("\n\n")[0])
-        code = lines[node.lineno - 1 : first.lineno - 1] + lines[first.end_lineno : node.end_lineno]
-        if len(said) >= FEWEST_WORDS:
-            function = words_of("\n".join(code))[:FUNCTION_WORDS]
-            yield Pair(file, said[:DOCSTRING_WORDS], function)
-
-
-def folder_of(package: str) -> Path:
-    """Where the source of a package is; `python` is the standard library."""
-    if package == "python":
-        return Path(sysconfig.get_paths()["stdlib"])
-    spec = importlib.util.find_spec(package)
-    assert spec is not None
-    assert spec.origin is not None
-    return Path(spec.origin).parent
-
-
-@functools.lru_cache
-def read_pairs(packages: tuple[str, ...]) -> tuple[Pair, ...]:
-    """All pairs of some packages, in an order that depends on their words alone.
-
-    A docstring or a function that stands twice is taken once.
-    """
-    found: dict[tuple[str, ...], Pair] = {}
-    seen: set[tuple[str, ...]] = set()
-    for package in packages:
-        folder = folder_of(package)
-        for path in sorted(folder.rglob("*.py")):
-            place = path.relative_to(folder)
-            if LEFT_OUT.intersection(place.parts):
-                continue
-            try:
-                with tokenize.open(path) as file:
-                    pairs = list(functions_in(file.read(), f"{package}/{place.as_posix()}"))
-            except (SyntaxError, UnicodeDecodeError):
-                continue  # of another Python
-            for pair in pairs:
-                if pair.docstring not in found and pair.function not in seen:
-                    found[pair.docstring] = pair
-                    seen.add(pair.function)
-    return tuple(sorted(found.values(), key=lambda pair: digest(" ".join(pair.docstring))))
-
-
-def digest(text: str) -> int:
-    """A number drawn from a text."""
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
 def split(task: TextTask) -> tuple[list[Pair], list[Pair]]:
@@ -309,6 +214,11 @@ def row_of(recipe: dict[str, Any]) -> str:
     }[recipe["source"]]
 
 
+def column_of(num_queries: int) -> Coordinates:
+    """Where the trainings with this N stand."""
+    return Coordinates(num_queries=num_queries, metric="MRR, %")
+
+
 def compare(records: Sequence[Record]) -> list[Comparison]:
     """MRR in percent: rows are losses, columns N; the search by shared words is trained nowhere."""
     cells = []
@@ -316,11 +226,11 @@ def compare(records: Sequence[Record]) -> list[Comparison]:
     for row, count in distinct(places):
         here = [r for r, place in zip(records, places, strict=True) if place == (row, count)]
         found = {record.seed: 100 * record.metrics["mrr"] for record in here}
-        cells.append(Comparison.of(row, f"N={count}: MRR, %", found))
+        cells.append(Comparison.of(row, column_of(count), found))
     for count in distinct(count for _, count in places):
         value = 100 * records[0].metrics["words_mrr"]
         row = "shared words (tf-idf), no training"
-        cells.append(Comparison(row=row, column=f"N={count}: MRR, %", values=(value,)))
+        cells.append(Comparison(row=row, column=column_of(count), values=(value,)))
     return cells
 
 

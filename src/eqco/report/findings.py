@@ -211,7 +211,7 @@ def search_extremes(experiment: Experiment[Any], records: Sequence[Record]) -> s
     for column, here in group_by(cells, attrgetter("column")).items():
         high, low = highest_and_lowest(here)
         parts.append(
-            f"with {words(column).split(':')[0]} is highest at {high.mean:.1f} % "
+            f"with {words(column.only('num_queries'))} is highest at {high.mean:.1f} % "
             f"({words(high.row)}) and lowest at {low.mean:.1f} % ({words(low.row)})"
         )
     return f"MRR of search {'; '.join(parts)}{noise(cells)}." if parts else ""
