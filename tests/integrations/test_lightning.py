@@ -110,6 +110,11 @@ def test_what_lightning_cannot_do_as_the_recipe_says_is_refused():
     training = replace(recipe.training, accumulation="cached")
     with pytest.raises(eqco.InputError, match="accumulation=cached"):
         module_of(replace(recipe, training=training))
+    opened = module_of(recipe)
+    opened.configure_model()
+    opened.built_for = 2
+    with pytest.raises(eqco.InputError, match="built for 2 processes and is trained by 1"):
+        trainer_for(recipe, max_steps=1).fit(opened)
     with pytest.raises(eqco.InputError, match="not built yet"):
         _ = module_of(recipe).encoder
 

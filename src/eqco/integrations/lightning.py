@@ -17,6 +17,7 @@ from eqco.integrations.packages import needs
 from eqco.integrations.watching import LossWatch, check_every, metrics_of
 from eqco.methods import StepOutput
 from eqco.recipes import Recipe, recipe_from_dict, recipe_to_dict
+from eqco.runtime import processes
 from eqco.runtime.errors import InputError
 from eqco.training.loop import TrainerComponents, gather_contrasts, warm_up
 
@@ -59,12 +60,19 @@ class EqCoModule(LightningModule):
         self.own_backbone = (encoder,)  # in a tuple: it becomes a part of the method alone
         self.root_device = torch.device("cpu")
         self.components: TrainerComponents | None = None
+        self.built_for = 1
         self.new_keys: list[Tensor] = []
         self.last_output: StepOutput | None = None
 
     def setup(self, stage: str) -> None:
         """Take note of the device; refuse a trainer that cuts batches otherwise than the recipe."""
         self.root_device = self.trainer.strategy.root_device
+        count = processes.world_size()
+        if self.components is not None and self.built_for != count:
+            raise InputError(
+                f"the module was built for {self.built_for} processes and is trained by {count}. "
+                f"Give trainer.fit a new EqCoModule, and the checkpoint as ckpt_path."
+            )
         wanted, given = self.pieces, self.trainer.accumulate_grad_batches
         if stage == "fit" and given != wanted:
             raise InputError(
@@ -78,7 +86,10 @@ class EqCoModule(LightningModule):
             return
         # precision and compilation are Lightning's
         training = replace(self.recipe.training, precision="float32", compile=False)
-        source = self.data if isinstance(self.data, Source) else open_source(self.data)
+        self.built_for = processes.world_size()
+        source = self.data
+        if not isinstance(source, Source):
+            source = open_source(source, on_unreadable=self.recipe.data.on_unreadable)
         with torch.device("cpu"):  # first weights are the same on every device
             self.components = build_components(
                 replace(self.recipe, training=training),
@@ -117,8 +128,8 @@ class EqCoModule(LightningModule):
     def transfer_batch_to_device(
         self, batch: Batch, device: torch.device, dataloader_idx: int
     ) -> Batch:
-        """Batches are made on the device."""
-        return batch
+        """Batches are made on the device, unless the module was built before it was known."""
+        return Batch(tuple(view.to(device) for view in batch.views), batch.index.to(device))
 
     def on_train_start(self) -> None:
         """Fill the queue, if there is one, as `eqco train` does."""
