@@ -32,6 +32,7 @@ class ClipLoss(OpenClipLoss):
         alpha: the number of negatives imitated in each direction; None: CLIP's loss; math.inf:
             decoupled.
 
+    >>> import torch
     >>> images, texts = torch.nn.functional.normalize(torch.randn(2, 8, 64), dim=2)
     >>> ClipLoss(alpha=4096)(images, texts, torch.tensor(1 / 0.07)).shape
     torch.Size([])

@@ -1,6 +1,6 @@
 """Diagnostics of a loss in someone else's loop, read from its own calls."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -40,8 +40,8 @@ class LossWatch:
     """Reads queries and positives, the first two arguments of a loss, when it is called.
 
     A third argument that is a matrix of keys or `Negatives` are the negatives; else these are the
-    other positives of the batch. A loss of sentence-transformers, which is called with tokens, is
-    read from what its model returns.
+    other positives of the batch. Keys that ids or weights leave out are counted. A loss of
+    sentence-transformers, which is called with tokens, is read from what its model returns.
 
     Args:
         loss: a module.
@@ -111,7 +111,7 @@ class LossWatch:
             given = sentence_arguments(self.embeddings)
             self.embeddings = []
         else:
-            given = embedding_arguments([*args, *kwargs.values()])
+            given = embedding_arguments(args, kwargs)
         queries, _, negatives = given
         if negatives is None and len(queries) < 2:
             return  # a last batch of one shows nothing
@@ -144,15 +144,16 @@ def embeds_by_itself(loss: nn.Module) -> bool:
     return True
 
 
-def embedding_arguments(given: list[Any]) -> tuple[Any, ...]:
+def embedding_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
     """Queries, positives and negatives among the arguments of a loss."""
+    given = [*args, *kwargs.values()]
     if len(given) < 2 or not all(isinstance(x, Tensor) and x.dim() == 2 for x in given[:2]):
         kinds = ", ".join(type(each).__name__ for each in given) or "nothing"
         raise InputError(
             f"the loss was called with {kinds}; diagnostics need queries (N, D) and positives "
             f"(N, D) as its first two arguments."
         )
-    third = given[2] if len(given) > 2 else None
+    third = args[2] if len(args) > 2 else kwargs.get("negatives", kwargs.get("negative_keys"))
     pool = isinstance(third, Negatives) or (isinstance(third, Tensor) and third.dim() >= 2)
     return given[0], given[1], third if pool else None
 
