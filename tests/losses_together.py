@@ -75,7 +75,9 @@ def lightly_loss(memory):
 
 def cases():
     return {
-        "sentence-transformers": sentences_case(),
+        "sentence-transformers": sentences_case(
+            directions=("query_to_doc", "doc_to_query"), partition_mode="per_direction"
+        ),
         "sentence-transformers, queue": sentences_case(queue_size=6, queue_decay=0.9),
         "sentence-transformers, cached": sentences_case(mini_batch_size=1),
         "open_clip": views_case(clip_loss, torch.tensor(5.0)),

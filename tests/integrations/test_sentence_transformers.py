@@ -29,21 +29,34 @@ def step(model, loss_fn, columns, labels=None):
     return loss.detach(), [p.grad.clone() for p in model.parameters() if p.grad is not None]
 
 
+BOTH = {"directions": ("query_to_doc", "doc_to_query"), "partition_mode": "per_direction"}
 THREE = [tokens(ANCHORS), tokens(POSITIVES, spare=2), tokens(HARD)]
 
 
 @pytest.mark.parametrize("columns", [THREE[:2], THREE], ids=["pairs", "hard negatives"])
 @pytest.mark.parametrize("similarity", [cos_sim, dot_score])
 @pytest.mark.parametrize("size", [None, 2])
-def test_without_alpha_and_ids_it_is_theirs(columns, similarity, size):
+@pytest.mark.parametrize("both", [False, True], ids=["one way", "both ways"])
+def test_without_alpha_and_ids_it_is_theirs(columns, similarity, size, both):
     model = Words()
-    given = {"scale": 5.0, "similarity_fct": similarity}
+    given = {"scale": 5.0, "similarity_fct": similarity, **(BOTH if both else {})}
     ours = EqCoRankingLoss(model, **given, ids=None, mini_batch_size=size)
     if size is None:
         expected = MultipleNegativesRankingLoss(model, **given)
     else:
         expected = CachedMultipleNegativesRankingLoss(model, **given, mini_batch_size=size)
     assert_close(step(model, ours, columns), step(model, expected, columns), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("alpha", [None, 64.0])
+def test_both_ways_are_the_mean_of_one_and_of_turned_columns(alpha):
+    model = Words()
+    pairs = THREE[:2]
+    one = EqCoRankingLoss(model, alpha=alpha)
+    there, back = step(model, one, pairs), step(model, one, pairs[::-1])
+    found = step(model, EqCoRankingLoss(model, alpha=alpha, **BOTH), pairs)
+    assert_close(found[0], (there[0] + back[0]) / 2)
+    assert_close(found[1][0], (there[1][0] + back[1][0]) / 2)
 
 
 @pytest.fixture(scope="module")
@@ -169,6 +182,8 @@ def test_ids_of_sentences_depend_on_tokens_and_their_order_alone():
 def test_what_cannot_be_is_refused():
     with pytest.raises(eqco.InputError, match="similarity_fct=euclidean_sim"):
         EqCoRankingLoss(Words(), similarity_fct=euclidean_sim)
+    with pytest.raises(eqco.InputError, match="with partition_mode='joint'; there are"):
+        EqCoRankingLoss(Words(), directions=("query_to_doc", "doc_to_query"))
     with pytest.raises(eqco.InputError, match="ids='rows'"):
         EqCoRankingLoss(Words(), ids="rows")
     with pytest.raises(eqco.InputError, match="scale=0"):

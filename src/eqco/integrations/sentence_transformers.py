@@ -24,6 +24,7 @@ SIMILARITIES: dict[Any, Similarity] = {cos_sim: "cosine", dot_score: "dot"}
 # Ids are below 2^53, which float64 holds exactly: a second queue keeps them beside its keys.
 LARGEST_ID = 2**53 - 1
 NO_ID = -(2**53)
+BOTH = ("query_to_doc", "doc_to_query")
 MULTIPLIER = 0x2545F4914F6CDD1D
 
 
@@ -43,6 +44,9 @@ class EqCoRankingLoss(CachedLossMixin, nn.Module):
         scale: 1/τ.
         similarity_fct: `cos_sim` or `dot_score` of sentence_transformers.util.
         gather_across_devices: negatives from all processes, with gradient.
+        directions: ("query_to_doc",), or with partition_mode="per_direction" also "doc_to_query":
+            the mean of both.
+        partition_mode: as theirs.
         alpha: the number of negatives imitated; None: their loss; math.inf: decoupled.
         ids: what is no negative of an anchor. "sentences": documents that are the same text as its
             positive or itself, and positives of the same anchor; "labels": positives with the same
@@ -61,6 +65,8 @@ class EqCoRankingLoss(CachedLossMixin, nn.Module):
         scale: float = 20.0,
         similarity_fct: Callable[[Tensor, Tensor], Tensor] = cos_sim,
         gather_across_devices: bool = False,
+        directions: tuple[str, ...] = ("query_to_doc",),
+        partition_mode: Literal["joint", "per_direction"] = "joint",
         *,
         alpha: float | None = None,
         ids: Literal["sentences", "labels"] | None = "sentences",
@@ -76,6 +82,13 @@ class EqCoRankingLoss(CachedLossMixin, nn.Module):
                 f"similarity_fct={similarity_fct_name(similarity_fct)}; there are cos_sim and "
                 f"dot_score of sentence_transformers.util."
             )
+        both = set(directions) == set(BOTH) and partition_mode == "per_direction"
+        if tuple(directions) != BOTH[:1] and not both:
+            raise InputError(
+                f"directions={directions!r} with partition_mode={partition_mode!r}; there are "
+                f"{BOTH[:1]!r}, and {BOTH!r} with 'per_direction'. Others are in "
+                f"MultipleNegativesRankingLoss, without alpha."
+            )
         if ids not in ("sentences", "labels", None):
             raise InputError(f"ids={ids!r}; there are 'sentences', 'labels' and None.")
         if queue_size < 0 or (mini_batch_size is not None and mini_batch_size < 1):
@@ -86,6 +99,7 @@ class EqCoRankingLoss(CachedLossMixin, nn.Module):
         self.model = model
         self.scale, self.similarity_fct = scale, similarity_fct
         self.gather_across_devices = gather_across_devices
+        self.directions, self.partition_mode = tuple(directions), partition_mode
         self.alpha, self.ids = alpha, ids
         self.queue_size, self.queue_decay = queue_size, queue_decay
         self.mini_batch_size = mini_batch_size
@@ -130,29 +144,45 @@ class EqCoRankingLoss(CachedLossMixin, nn.Module):
 
     def loss_of(self, embeddings: Sequence[Tensor], extras: Extras) -> Tensor:
         """The loss of all columns' embeddings, (N, D) each; in training the queue takes in keys."""
-        queries, documents = embeddings[0], embeddings[1:]
+        queries, documents, ids = embeddings[0], embeddings[1:], extras.ids
         gather = self.gather_across_devices
         here = torch.arange(len(queries), device=queries.device)
-        own = own_places(queries) if gather else here
+        own = (own_places(queries) if gather else here)[:, None]
         pool = torch.cat([gathered(each, gather) for each in documents])
-        negatives = Negatives(pool, excluded=own[:, None])
+        negatives = Negatives(pool, excluded=own)
+        key_ids = None if ids is None else self.key_ids(ids)
         if self.queue is not None:
             negatives = combine_negatives(negatives, self.queue.negatives())
-        log_weights = None
-        if extras.ids is not None:
-            barred = is_barred(extras.ids, self.key_ids(extras.ids))
-            log_weights = barred.to(torch.float32).masked_fill(barred, -torch.inf)
-        some = negatives.num_negatives > 0
-        if some and log_weights is not None:
-            allowed = (log_weights == 0).scatter(1, own[:, None], False)
-            some = bool(allowed.any())
-        if some:
-            loss = self.contrast(queries, documents[0], negatives, log_weights=log_weights)
-        else:  # no negatives at all: the loss of a softmax over one, which is 0
-            loss = 0.0 * (queries.sum() + pool.sum())
+            if key_ids is not None and self.queue_ids is not None:
+                key_ids = torch.cat([key_ids, self.queue_ids.negatives().keys.long()])
+        loss = self.one_way(queries, documents[0], negatives, ids, key_ids)
+        if "doc_to_query" in self.directions:
+            anchors = Negatives(gathered(queries, gather), excluded=own)
+            turned = None if ids is None else ids[:, [1, 0]]
+            key_ids = None if turned is None else self.key_ids(turned)
+            loss = (loss + self.one_way(documents[0], queries, anchors, turned, key_ids)) / 2
         if self.queue_size and torch.is_grad_enabled():
-            keys = documents[0].detach() if extras.keys is None else extras.keys
-            self.enqueue(keys, extras.ids)
+            self.enqueue(documents[0].detach() if extras.keys is None else extras.keys, ids)
+        return loss
+
+    def one_way(
+        self,
+        queries: Tensor,
+        positives: Tensor,
+        negatives: Negatives,
+        ids: Tensor | None,
+        key_ids: Tensor | None,
+    ) -> Tensor:
+        """The loss of one direction; that of a softmax over one, 0, where no negatives are left."""
+        some, log_weights = negatives.num_negatives > 0, None
+        if some and ids is not None and key_ids is not None:
+            barred = is_barred(ids, key_ids)
+            log_weights = barred.to(torch.float32).masked_fill(barred, -torch.inf)
+            assert negatives.excluded is not None
+            some = not bool(barred.scatter(1, negatives.excluded, True).all())
+        if not some:
+            return 0.0 * (queries.sum() + negatives.keys.sum())
+        loss: Tensor = self.contrast(queries, positives, negatives, log_weights=log_weights)
         return loss
 
     def column_ids(
@@ -180,10 +210,9 @@ class EqCoRankingLoss(CachedLossMixin, nn.Module):
             torch.stack([owner, own], dim=1)
             for owner, own in zip(owners, ids[:, 1:].unbind(dim=1), strict=True)
         ]
-        keys = [processes.gather(each) if self.gather_across_devices else each for each in both]
-        if self.queue_ids is not None:
-            keys.append(self.queue_ids.negatives().keys.long())
-        return torch.cat(keys)
+        if self.gather_across_devices:
+            both = [processes.gather(each) for each in both]
+        return torch.cat(both)
 
     @torch.no_grad()
     def slow_keys(self, features: Mapping[str, Any]) -> Tensor:
@@ -220,11 +249,12 @@ class EqCoRankingLoss(CachedLossMixin, nn.Module):
 
     def get_config_dict(self) -> dict[str, Any]:
         """What the model card says of the loss."""
-        names = ("gather_across_devices", "alpha", "ids", "queue_size", "queue_decay")
+        names = ("gather_across_devices", "directions", "partition_mode", "alpha", "ids")
+        more = ("queue_size", "queue_decay", "mini_batch_size")
         return {
             "scale": self.scale,
             "similarity_fct": similarity_fct_name(self.similarity_fct),
-            **{name: getattr(self, name) for name in (*names, "mini_batch_size")},
+            **{name: getattr(self, name) for name in (*names, *more)},
         }
 
 
