@@ -4,6 +4,7 @@ Whole folders are marked here, single tests where they stand; a test without a m
 At the end the counts are printed that tests keep by `record_property("count: WHAT", NUMBER)`.
 """
 
+import os
 from collections import Counter
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from hypothesis import settings
 settings.register_profile("repeatable", deadline=None, derandomize=True, print_blob=False)
 settings.load_profile("repeatable")
 torch.set_num_threads(1)
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test asks the network
 
 MARKS = {"cli": "end_to_end", "processes": "end_to_end", "faults": "faults"}
 

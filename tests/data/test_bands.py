@@ -154,7 +154,9 @@ def test_a_dark_band_is_not_driven_out_by_the_contrast_of_a_bright_one():
 def test_what_is_left_out_is_named_where_the_pipeline_has_it():
     for name, pipeline in PIPELINES.items():
         assert pipeline.left_out(3) == ()
-        expected = () if name == "linear" else ("saturation", "hue", "greyscale")
+        colours = pipeline.jitter_probability > 0
+        expected = ("saturation", "hue", "greyscale") if colours else ()
+        expected += ("RandAugment's colour",) * (name == "infomin")
         assert [pipeline.left_out(channels) for channels in COUNTS] == [expected] * 4
     assert Pipeline(crop_scale=(1, 1), grayscale_probability=0.1).left_out(1) == ("greyscale",)
 

@@ -1,6 +1,5 @@
-"""The lines to paste give the loss of this library: every one of them is run."""
+"""The lines for other libraries give the loss of this one: every one of them is run."""
 
-import importlib
 import math
 
 import pytest
@@ -36,9 +35,8 @@ def run(code, **names):
     return scope
 
 
-def peer(name, part):
+def peer(name):
     pytest.importorskip(name, reason=f"{name} is not installed (pip install eqco[dev])")
-    return importlib.import_module(part)
 
 
 views = unit_vectors(0, N, D).float(), unit_vectors(1, N, D).float()
@@ -66,46 +64,47 @@ def test_mocos_code_wants_a_multiple_of_n():
 
 @pytest.mark.parametrize("alpha", [4.0, 65536.0, math.inf])
 def test_lightly_simclr(alpha):
-    losses = peer("lightly", "lightly.loss")
+    peer("lightly")
     code = lines("lightly", "simclr", alpha=alpha, num_negatives=5, offered=2 * N - 2).code
-    loss_fn = run(code, NTXentLoss=losses.NTXentLoss, DCLLoss=losses.DCLLoss)["loss_fn"]
+    loss_fn = run(code)["loss_fn"]
     ours = eqco.NTXentLoss(temperature=TAU, alpha=alpha)(*views)
     assert_close(loss_fn(*views), ours)
 
 
-def test_lightly_moco():
-    losses = peer("lightly", "lightly.loss")
-    code = lines("lightly", "moco", alpha=4096.0, num_negatives=QUEUE, offered=None).code
-    loss_fn = run(code, NTXentLoss=losses.NTXentLoss)["loss_fn"]
+@pytest.mark.parametrize("alpha", [4096.0, math.inf])
+def test_lightly_moco(alpha):
+    peer("lightly")
+    code = lines("lightly", "moco", alpha=alpha, num_negatives=QUEUE, offered=None).code
+    loss_fn = run(code)["loss_fn"]
     loss_fn.memory_bank.bank = queue.clone()
-    ours = eqco.contrastive_loss(*views, queue, temperature=TAU, alpha=4096)
+    ours = eqco.contrastive_loss(*views, queue, temperature=TAU, alpha=alpha)
     assert_close(loss_fn(*views), ours)
 
 
-@pytest.mark.parametrize("alpha", [4.0, 65536.0])
+@pytest.mark.parametrize("alpha", [4.0, 65536.0, math.inf])
 def test_pytorch_metric_learning_simclr(alpha):
-    losses = peer("pytorch_metric_learning", "pytorch_metric_learning.losses")
+    peer("pytorch_metric_learning")
     given = {"alpha": alpha, "num_negatives": 2 * N - 2, "offered": 2 * N - 2}
     code = lines("pytorch-metric-learning", "simclr", **given).code
-    loss_fn = run(code, losses=losses)["loss_fn"]
+    loss_fn = run(code)["loss_fn"]
     assert_close(loss_fn(*views), eqco.NTXentLoss(temperature=TAU, alpha=alpha)(*views))
 
 
-@pytest.mark.parametrize("alpha", [4.0, 65536.0])
+@pytest.mark.parametrize("alpha", [4.0, 65536.0, math.inf])
 def test_pytorch_metric_learning_simo(alpha):
-    losses = peer("pytorch_metric_learning", "pytorch_metric_learning.losses")
+    peer("pytorch_metric_learning")
     given = {"alpha": alpha, "num_negatives": 3, "offered": N - 1}
     code = lines("pytorch-metric-learning", "simo", **given).code
-    loss_fn = run(code, losses=losses)["loss_fn"]
+    loss_fn = run(code)["loss_fn"]
     assert_close(loss_fn(*views), eqco.contrastive_loss(*views, temperature=TAU, alpha=alpha))
 
 
 def test_pytorch_metric_learning_moco():
-    losses = peer("pytorch_metric_learning", "pytorch_metric_learning.losses")
+    peer("pytorch_metric_learning")
     code = lines(
         "pytorch-metric-learning", "moco", alpha=512.0, num_negatives=QUEUE, offered=None
     ).code
-    loss_fn = run(code, losses=losses)["loss_fn"]
+    loss_fn = run(code)["loss_fn"]
     loss_fn.embedding_memory = torch.cat([queue, queue[:1]])  # K + 1 places, all filled
     loss_fn.label_memory = torch.arange(QUEUE + 1) + 1000
     loss_fn.has_been_filled = True
@@ -135,18 +134,9 @@ def test_this_package(method, num_negatives, offered, alpha):
         assert scope["drawn"].num_negatives == num_negatives
 
 
-@pytest.mark.parametrize(
-    ("library", "method", "alpha", "words"),
-    [
-        ("lightly", "simo", 64.0, "not SiMo"),
-        ("lightly", "moco", math.inf, "no memory"),
-        ("pytorch-metric-learning", "simclr", math.inf, "no decoupled loss"),
-    ],
-)
-def test_what_a_library_cannot_do_is_said_and_no_code_is_given(library, method, alpha, words):
-    offered = None if method == "moco" else 7
-    found = lines(library, method, alpha=alpha, num_negatives=5, offered=offered)
-    assert words in found.remark
+def test_what_a_library_cannot_do_is_said_and_no_code_is_given():
+    found = lines("lightly", "simo", alpha=64.0, num_negatives=5, offered=7)
+    assert "not SiMo" in found.remark
     assert found.code == ""
 
 

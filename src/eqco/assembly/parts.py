@@ -114,6 +114,7 @@ def build_components(
     device: torch.device | str = "cpu",
     cached: CachedImages | None = None,
     unreadable_list: Path | None = None,
+    distributed: bool = True,
 ) -> TrainerComponents:
     """Everything the training loop drives.
 
@@ -122,6 +123,7 @@ def build_components(
         fill: sets the first weights of the first encoder, where they are not to be drawn.
         cached: the images of the training split, read from the cache.
         unreadable_list: the file that names images which had to be skipped.
+        distributed: average gradients over processes; False: the caller does.
     """
     split = training_split(source)
     if cached is not None:
@@ -185,9 +187,10 @@ def build_components(
         check_compiler(device)
     if compiled:
         compile_encoders(method)
+    averaging = distributed and processes.world_size() > 1
     return TrainerComponents(
         method=method,
-        distributed=build_distributed(method, device) if processes.world_size() > 1 else None,
+        distributed=build_distributed(method, device) if averaging else None,
         objective=objective,
         loader=loader,
         optimiser=build_optimiser(recipe, method),

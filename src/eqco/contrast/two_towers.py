@@ -95,13 +95,20 @@ class TwoTowerLoss(EqCoLoss):
         )
 
     def forward(  # type: ignore[override]
-        self, first: Tensor, second: Tensor, *, ids: Tensor | None = None
+        self,
+        first: Tensor,
+        second: Tensor,
+        *,
+        ids: Tensor | None = None,
+        temperature: float | Tensor | None = None,
     ) -> Tensor:
         """The loss of embeddings (N, D) each, row n of one belonging to row n of the other.
 
         Rows of the same `ids`, (N,), are no negatives of each other, in either direction.
+        A `temperature` of this call takes the place of the module's, where a model has its own.
         """
-        temperature = self.current_temperature()
+        if temperature is None:
+            temperature = self.current_temperature()
         check_setting(temperature, self.alpha, None, "cosine", "mean")
         check_transforms()
         check_towers(first, second)

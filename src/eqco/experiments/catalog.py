@@ -19,6 +19,7 @@ from eqco.experiments.studies import (
 )
 from eqco.experiments.study_bound import STUDY_BOUND
 from eqco.experiments.study_saturation import STUDY_SATURATION
+from eqco.experiments.study_text import STUDY_TEXT
 from eqco.experiments.tab2 import TAB2
 from eqco.experiments.tab5 import TAB5
 from eqco.experiments.tab8 import TAB8
@@ -49,6 +50,7 @@ EXPERIMENTS: dict[str, Experiment[Any]] = {
         TAB7,
         TAB8,
         STUDY_BOUND,
+        STUDY_TEXT,
         STUDY_PRECISION,
         STUDY_RECIPES,
         DEMO,

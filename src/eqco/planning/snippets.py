@@ -1,4 +1,4 @@
-"""The same margin in other people's code, as lines to paste.
+"""The same margin in other people's code: the import that has it, or a line to paste.
 
 Written against MoCo's own code, lightly 1.6 and pytorch-metric-learning 2.9, none of which has a
 margin as an option. tests/planning/test_snippets.py runs every line.
@@ -22,7 +22,7 @@ class Snippet:
     library: str
     remark: str
     code: str
-    """Python to paste; empty where the library cannot do it."""
+    """Python to use; empty where the library cannot do it."""
 
 
 def equivalent_snippets(
@@ -130,7 +130,7 @@ def moco_snippet(
 def lightly_snippet(
     source: Source, num_negatives: int, alpha: float, temperature: float, dim: int
 ) -> Snippet:
-    """NTXentLoss hands logits and labels to `self.cross_entropy`, which can be replaced."""
+    """lightly's NTXentLoss with α, which `eqco.integrations.lightly` has."""
     library = "lightly"
     if source == "batch":
         return Snippet(
@@ -138,23 +138,14 @@ def lightly_snippet(
             "Its NTXentLoss always takes keys of both views as negatives, with gradient: not SiMo.",
             "",
         )
-    if alpha == math.inf:
-        if source == "both views":
-            remark = "Its DCLLoss is this loss."
-            return Snippet(library, remark, f"loss_fn = DCLLoss(temperature={temperature:g})")
-        return Snippet(library, "Its decoupled loss has no memory.", "")
-    memory = f", memory_bank_size=({num_negatives}, {dim})" if source == "queue" else ""
-    remark = "No option for a margin; replace the cross-entropy of its NTXentLoss."
+    memory = f"memory_bank_size=({num_negatives}, {dim}), " if source == "queue" else ""
+    remark = "Its NTXentLoss with alpha, in the place of its own."
     if source == "both views":
         remark += f" It uses all {num_negatives} negatives of the batch, never fewer."
     code = f"""
-        class WithMargin(torch.nn.CrossEntropyLoss):
-            def forward(self, logits, labels):
-                own = torch.nn.functional.one_hot(labels, logits.shape[1])
-                return super().forward(logits - {shift(alpha, num_negatives)} * own, labels)
+        from eqco.integrations.lightly import NTXentLoss
 
-        loss_fn = NTXentLoss(temperature={temperature:g}{memory})
-        loss_fn.cross_entropy = WithMargin()
+        loss_fn = NTXentLoss(temperature={temperature:g}, {memory}alpha={literal(alpha)})
         """
     return Snippet(library, remark, tidy(code))
 
@@ -162,11 +153,8 @@ def lightly_snippet(
 def metric_learning_snippet(
     source: Source, num_negatives: int, alpha: float, temperature: float, dim: int
 ) -> Snippet:
-    """A subclass of the same name, since its wrappers look at the name of the class."""
-    library = "pytorch-metric-learning"
-    if alpha == math.inf:
-        return Snippet(library, "It has no decoupled loss.", "")
-    remark = "No option for a margin; a subclass subtracts it from the positive's cosine."
+    """pytorch-metric-learning's NTXentLoss with α, in the wrapper that takes these negatives."""
+    remark = "Its NTXentLoss with alpha, in the place of its own."
     if source == "both views":
         wrapped = "losses.SelfSupervisedLoss(loss)"
         remark += f" It uses all {num_negatives} negatives of the batch, never fewer."
@@ -181,15 +169,14 @@ def metric_learning_snippet(
             "image a label of its own, and `enqueue_mask` for the keys."
         )
     code = f"""
-        class NTXentLoss(losses.NTXentLoss):
-            def _compute_loss(self, pos_pairs, neg_pairs, indices_tuple):
-                margin = {temperature:g} * {shift(alpha, num_negatives)}
-                return super()._compute_loss(pos_pairs - margin, neg_pairs, indices_tuple)
+        from pytorch_metric_learning import losses
 
-        loss = NTXentLoss(temperature={temperature:g})
+        from eqco.integrations.metric_learning import NTXentLoss
+
+        loss = NTXentLoss(temperature={temperature:g}, alpha={literal(alpha)})
         loss_fn = {wrapped}
         """
-    return Snippet(library, remark, tidy(code))
+    return Snippet("pytorch-metric-learning", remark, tidy(code))
 
 
 def shift(alpha: float, num_negatives: int) -> str:

@@ -186,6 +186,14 @@ EXHIBITS: dict[str, Exhibit] = dict(
             findings.largest_excess,
         ),
         exhibit(
+            "study-text",
+            "A small encoder is trained on docstrings and their functions, and finds functions of "
+            "other files by their docstrings. Batches of N pairs; a queue holds keys by a slow "
+            "copy of the encoder, caching makes the batch larger with the memory of N.",
+            charts.search_bars,
+            findings.search_extremes,
+        ),
+        exhibit(
             "demo",
             "The training of eqco demo on the embedded photos: is anything learned?",
             charts.example_charts,

@@ -38,6 +38,7 @@ __all__ = [
     "information_charts",
     "length_charts",
     "saturation_charts",
+    "search_bars",
 ]
 
 
@@ -75,6 +76,11 @@ def saturation_charts(experiment: Experiment[Any], records: Sequence[Record]) ->
         for number, (alpha, found) in enumerate(sorted(marks.items()))
     ]
     return [Chart(x_label=SATURATION, y_label=GAIN, series=series, covers=(0.0,))]
+
+
+def search_bars(experiment: Experiment[Any], records: Sequence[Record]) -> list[Chart]:
+    """The study of search: mean reciprocal rank, a chart for each N."""
+    return bars_of_cells(experiment.compare(records), Quantity(ours="MRR, %"))
 
 
 def information_charts(experiment: Experiment[Any], records: Sequence[Record]) -> list[Chart]:

@@ -26,6 +26,7 @@ __all__ = [
     "largest_excess",
     "length_change",
     "precision_change",
+    "search_extremes",
     "smallest_batch",
 ]
 
@@ -215,6 +216,19 @@ def saturation_gain(experiment: Experiment[Any], records: Sequence[Record]) -> s
         f"seeds), where it was least (p₊ = {low.mean:.2f}, {words(least)}) "
         f"{signed_number(little.mean)} ({', '.join(map(signed_number, little.values))})."
     )
+
+
+def search_extremes(experiment: Experiment[Any], records: Sequence[Record]) -> str:
+    """The study of search: for each N what is highest and lowest."""
+    cells = run_cells(experiment, records)
+    parts = []
+    for column, here in group_by(cells, attrgetter("column")).items():
+        high, low = highest_and_lowest(here)
+        parts.append(
+            f"with {words(column.only('num_queries'))} is highest at {high.mean:.1f} % "
+            f"({words(high.row)}) and lowest at {low.mean:.1f} % ({words(low.row)})"
+        )
+    return f"MRR of search {'; '.join(parts)}{noise(cells)}." if parts else ""
 
 
 def example_accuracy(experiment: Experiment[Any], records: Sequence[Record]) -> str:
