@@ -3,9 +3,11 @@
 import gc
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import warnings
@@ -50,11 +52,13 @@ def address():
     """A cluster of two nodes with a core each, on this machine."""
     door.import_ray()
     node = {"num_cpus": 1, "object_store_memory": STORE}
+    logs = tempfile.mkdtemp(prefix="ray-", dir="/tmp")  # a short name, for sockets
+    head = {**node, "include_dashboard": False, "temp_dir": logs}
     with warnings.catch_warnings():  # Ray leaves files and processes to the end
         warnings.simplefilter("ignore")
         from ray.cluster_utils import Cluster
 
-        cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
+        cluster = Cluster(initialize_head=True, head_node_args=head)
         try:
             cluster.add_node(**node)
             yield cluster.address
@@ -62,6 +66,7 @@ def address():
             cluster.shutdown()
             del cluster
             gc.collect()
+            shutil.rmtree(logs, ignore_errors=True)
 
 
 def found(out):
