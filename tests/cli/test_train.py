@@ -33,7 +33,7 @@ def test_recipes_are_listed_and_shown(columns, capsys, monkeypatch):
     assert main(["recipes"]) == 0
     text = capsys.readouterr().out
     assert "…" not in text
-    assert ["head", "normalised", "linear", "mlp", "normalised"] in map(
+    assert ["head", "normalised", "linear", "mlp", "normalised", "normalised"] in map(
         str.split, text.splitlines()
     )
     assert all(name in text for name in ("simo", "mocov1", "mocov2", "simclr", "profile desk"))

@@ -20,6 +20,7 @@ def test_a_profile_scales_batch_epochs_queue_and_negatives(
     assert {each.training.num_queries for each in recipes.values()} == {num_queries}
     assert {each.training.epochs for each in recipes.values()} == {epochs}
     counts = {name: each.method.num_negatives(num_queries) for name, each in recipes.items()}
+    assert counts.pop("simclr-vit") == simclr_negatives
     assert counts == {"simo": 16, "mocov1": queue, "mocov2": queue, "simclr": simclr_negatives}
 
 
@@ -44,6 +45,14 @@ def test_a_larger_batch_keeps_the_base_rate_that_the_rule_scales():
     recipe = at_scale(RECIPES["mocov2"], DESK, num_queries=1024)
     assert recipe.training.num_queries == 1024
     assert recipe.optimiser.base_learning_rate == DESK.small.learning_rate
+
+
+def test_a_vision_transformer_stays_one_with_its_own_rate():
+    """Twice the pixels: patches of 16 need them. AdamW's rate is not SGD's."""
+    recipe = at_scale(RECIPES["simclr-vit"], DESK)
+    assert recipe.encoder.backbone == "timm:vit_tiny_patch16_224"
+    assert recipe.data.image_size == 2 * DESK.small.image_size
+    assert recipe.optimiser.base_learning_rate == 1.5e-4
 
 
 def test_every_profile_says_what_it_is_for():

@@ -51,18 +51,29 @@ def test_the_published_settings():
         "mocov1": (0.03, 0.9, 1e-4, "steps", 0, 0.07, True, "linear", "mocov1"),
         "mocov2": (0.03, 0.9, 1e-4, "cosine", 0, 0.2, True, "mlp", "mocov2"),
         "simclr": (0.3, 0.9, 1e-6, "cosine", 10, 0.1, False, "normalised", "simclr"),
+        "simclr-vit": (1.5e-4, 0.9, 0.1, "cosine", 40, 0.2, False, "normalised", "simclr"),
     }
     assert RECIPES["mocov1"].optimiser.drops == (120, 160)
-    for recipe in RECIPES.values():
+    transformers = {"simclr-vit": "timm:vit_small_patch16_224"}
+    for name, recipe in RECIPES.items():
         assert (recipe.training.num_queries, recipe.training.epochs) == (256, 200)
-        assert (recipe.encoder.backbone, recipe.encoder.embedding_dim) == ("resnet50", 128)
+        assert recipe.encoder.backbone == transformers.get(name, "resnet50")
+        assert recipe.encoder.embedding_dim == 128
+        assert recipe.encoder.fixed_patches == (name in transformers)
+        assert recipe.optimiser.name == ("adamw" if name in transformers else "sgd")
     assert RECIPES["simo"].method == SiMoSettings(count=16, ema_decay=0.999)
     assert RECIPES["mocov2"].method == MoCoSettings(queue_size=65536, ema_decay=0.999)
     assert RECIPES["mocov1"].method == RECIPES["mocov2"].method
     # Figure 3b's largest K, where the margin is zero
     assert RECIPES["simclr"].method == SimCLRSettings(count=256, both_views=True)
     alphas = {name: recipe.objective.alpha for name, recipe in RECIPES.items()}
-    assert alphas == {"simo": 256, "mocov1": None, "mocov2": None, "simclr": 256}
+    assert alphas == {
+        "simo": 256,
+        "mocov1": None,
+        "mocov2": None,
+        "simclr": 256,
+        "simclr-vit": 4096,
+    }
 
 
 def test_the_square_root_rule_has_a_base_of_its_own():
@@ -174,7 +185,7 @@ def test_infinity_survives_json():
         ),
         (lambda: recipe_from_dict({"training": {"epochs": 1.5}}), "of type int"),
         (lambda: recipe_from_dict({"training": {"epochs": True}}), "of type int"),
-        (lambda: recipe_from_dict({"optimiser": {"drops": 3}}), "a list of numbers"),
+        (lambda: recipe_from_dict({"optimiser": {"drops": 3}}), "it must be a list"),
     ],
 )
 def test_what_cannot_be_is_refused_in_the_words_of_the_flag(make, message):

@@ -24,6 +24,7 @@ from eqco.encoders.sync_batch_norm import (
     average_running_statistics,
     sync_batch_norm,
 )
+from eqco.encoders.transformers import fix_patches, resize_input, stored_size
 
 __all__ = [
     "RESNETS",
@@ -45,14 +46,17 @@ __all__ = [
     "choose_precision",
     "feature_dim_of",
     "fill",
+    "fix_patches",
     "in_channels_of",
     "linear_head",
     "mlp_head",
     "normalised_head",
+    "resize_input",
     "resnet",
     "scheduled_ema_decay",
     "split_batch_norm",
     "state_dict_in",
+    "stored_size",
     "sync_batch_norm",
     "timm_encoder",
     "timm_size",

@@ -49,7 +49,20 @@ SIMCLR = Recipe(
     optimiser=OptimiserSettings(base_learning_rate=0.3, weight_decay=1e-6, warmup_epochs=10),
 )
 
+# MoCo v3's settings for vision transformers; α is what its batch of 4096 has negatives
+VIT = EncoderSettings(backbone="timm:vit_small_patch16_224", fixed_patches=True)
+VIT_OPTIMISER = OptimiserSettings(
+    name="adamw", base_learning_rate=1.5e-4, weight_decay=0.1, warmup_epochs=40
+)
+SIMCLR_VIT = replace(
+    SIMCLR,
+    objective=ObjectiveSettings(temperature=0.2, alpha=4096),
+    encoder=VIT,
+    optimiser=VIT_OPTIMISER,
+)
+
 RECIPES = {"simo": SIMO, "mocov1": MOCO_V1, "mocov2": MOCO_V2, "simclr": SIMCLR}
+RECIPES |= {"simclr-vit": SIMCLR_VIT}
 
 
 def named_recipe(name: str, profile: str = "paper") -> Recipe:

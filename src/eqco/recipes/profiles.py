@@ -29,6 +29,7 @@ __all__ = [
 
 PUBLISHED_EPOCHS = 200
 PUBLISHED_TEMPERATURE = 0.2  # of SiMo and MoCo v2
+SMALL_TRANSFORMER = "timm:vit_tiny_patch16_224"  # what a vision transformer becomes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,13 +181,17 @@ def at_scale(
         return replace(recipe, **changed, method=method, data=replace(recipe.data, workers=8))
     if recipe.objective.temperature == PUBLISHED_TEMPERATURE:
         changed["objective"] = replace(recipe.objective, temperature=small.temperature)
+    # patches of 16 pixels: an image of twice the side has at least four of them
+    transformer = recipe.encoder.backbone.startswith("timm:vit")
     return replace(
         recipe,
         **changed,
         method=scale_method(method, small.ema_decay, scale.memory),
-        data=replace(recipe.data, image_size=small.image_size),
+        data=replace(recipe.data, image_size=small.image_size * (2 if transformer else 1)),
         encoder=replace(
-            recipe.encoder, backbone="light", bn_groups=min(2, recipe.encoder.bn_groups)
+            recipe.encoder,
+            backbone=SMALL_TRANSFORMER if transformer else "light",
+            bn_groups=min(2, recipe.encoder.bn_groups),
         ),
     )
 
@@ -214,7 +219,7 @@ def scale_optimiser(optimiser: OptimiserSettings, length: int, scale: Scale) -> 
     """Warm-up at its share of the usual training, drops at theirs of one of that length."""
     drops = {round(drop * length / PUBLISHED_EPOCHS) for drop in optimiser.drops}
     rate = optimiser.base_learning_rate
-    if scale.small is not None:
+    if scale.small is not None and optimiser.name == "sgd":  # the others have rates of their own
         rate = 2 * rate if scale.small.learning_rate is None else scale.small.learning_rate
     return replace(
         optimiser,
