@@ -1,5 +1,6 @@
 """Recipe -> objects, and the calls that use them."""
 
+from eqco.assembly.hub_files import push_to_hub
 from eqco.assembly.parts import build_components, build_encoder, check_processes, rate_at
 from eqco.assembly.runs import load, resume, train
 from eqco.assembly.weights import Weights, open_weights, pixels, random_like
@@ -12,6 +13,7 @@ __all__ = [
     "load",
     "open_weights",
     "pixels",
+    "push_to_hub",
     "random_like",
     "rate_at",
     "resume",
