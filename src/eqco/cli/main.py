@@ -27,7 +27,7 @@ COMMANDS: dict[str, str] = {
     "recipes": "list the published recipes, or show one",
     "data": "describe a folder of images or a data set by name, with a contact sheet",
     "views": "draw images beside their augmented views, to look at before training",
-    "export": "write an encoder for torchvision, timm, ONNX, safetensors or MoCo's scripts",
+    "export": "write an encoder for torchvision, timm, ONNX, safetensors, MoCo or the Hub",
     "embed": "turn a folder of images into vectors, with any weights",
     "demo": "see the rule at work: loss, information and gradient against K, in a few minutes",
     "lab": "estimate information between Gaussians; each value says if it is a guaranteed bound",
