@@ -73,11 +73,11 @@ def push_to_hub(folder: Path | str, name: str, *, private: bool = False) -> str:
 def hub_errors() -> tuple[type[Exception], ...]:
     """What huggingface_hub raises: no network and files it has not are OSError."""
     try:
+        import huggingface_hub
         from httpx import HTTPError
-        from huggingface_hub.errors import HFValidationError
     except ModuleNotFoundError as error:
         raise MissingExtraError("huggingface_hub", "hub") from error
-    return OSError, HTTPError, HFValidationError
+    return OSError, HTTPError, huggingface_hub.errors.HFValidationError
 
 
 def first_line(error: Exception) -> str:
