@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:  # what type checkers and editors see
-    from eqco.assembly import load, open_index, open_weights, resume, train  # noqa: F401
+    from eqco.assembly import (  # noqa: F401
+        load,
+        open_index,
+        open_weights,
+        push_to_hub,
+        resume,
+        train,
+    )
     from eqco.contrast import *  # noqa: F403
     from eqco.recipes import Recipe, named_recipe, read_recipe  # noqa: F401
     from eqco.runtime.errors import InputError  # noqa: F401
@@ -69,7 +76,9 @@ _HOMES: dict[str, str] = {
     ),
     "InputError": "eqco.runtime.errors",
     **dict.fromkeys(("Recipe", "named_recipe", "read_recipe"), "eqco.recipes"),
-    **dict.fromkeys(("load", "open_index", "open_weights", "resume", "train"), _TRAINER),
+    **dict.fromkeys(
+        ("load", "open_index", "open_weights", "push_to_hub", "resume", "train"), _TRAINER
+    ),
 }
 
 # `from eqco import *` takes what torch alone can import

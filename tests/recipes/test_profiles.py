@@ -24,6 +24,7 @@ def test_a_profile_scales_batch_epochs_queue_and_negatives(
     expected |= {"simclrv2": 2 * num_queries - 2 + queue, "mocov3": num_queries - 1}
     expected |= {"cpcv2": 16 * num_queries - 1}
     expected |= dict.fromkeys(("infomin", "cmc", "pirl"), queue)
+    expected |= {"simclr-vit": simclr_negatives, "mocov3-vit": num_queries - 1}
     expected |= {"byol": None, "swav": None}
     assert counts == expected
 
@@ -32,6 +33,8 @@ def test_a_profile_scales_batch_epochs_queue_and_negatives(
 def test_small_scales_train_by_sgd_with_prototypes_that_the_queue_fills(profile):
     for name in RECIPES:
         recipe = named_recipe(name, profile)
+        if name.endswith("-vit"):  # by AdamW, at its own rate
+            continue
         found = recipe.optimiser.name, recipe.optimiser.rule, recipe.optimiser.reference
         assert found == ("sgd", "linear", 256), name
         assert 0.05 <= recipe.optimiser.base_learning_rate <= 0.6, name
@@ -61,6 +64,14 @@ def test_a_larger_batch_keeps_the_base_rate_that_the_rule_scales():
     recipe = at_scale(RECIPES["mocov2"], DESK, num_queries=1024)
     assert recipe.training.num_queries == 1024
     assert recipe.optimiser.base_learning_rate == DESK.small.learning_rate
+
+
+def test_a_vision_transformer_stays_one_with_its_own_rate():
+    """Twice the pixels: patches of 16 need them. AdamW's rate is not SGD's."""
+    recipe = at_scale(RECIPES["simclr-vit"], DESK)
+    assert recipe.encoder.backbone == "timm:vit_tiny_patch16_224"
+    assert recipe.data.image_size == 2 * DESK.small.image_size
+    assert recipe.optimiser.base_learning_rate == 1.5e-4
 
 
 def test_every_profile_says_what_it_is_for():

@@ -71,17 +71,22 @@ def test_the_published_settings():
         "mocov3": (0.3, 0.9, 1e-6, "cosine", 10, 1.0, False, "mocov3", "mocov3"),
         "byol": (0.3, 0.9, 1e-6, "cosine", 10, 0.2, False, "byol", "byol"),
         "swav": (0.6, 0.9, 1e-6, "cosine", 0, 0.1, False, "swav", "simclr"),
+        "simclr-vit": (1.5e-4, 0.9, 0.1, "cosine", 40, 0.2, False, "normalised", "simclr"),
+        "mocov3-vit": (1.5e-4, 0.9, 0.1, "cosine", 40, 0.2, False, "mocov3", "mocov3"),
     }
     assert RECIPES["mocov1"].optimiser.drops == (120, 160)
     for name, recipe in RECIPES.items():
         assert (recipe.training.num_queries, recipe.training.epochs) == (256, 200)
-        patches = name == "cpcv2"
-        dim = 64 if patches else 256 if name in ("mocov3", "byol") else 128
-        network = "resnet50-ln" if patches else "resnet50"
+        patches, transformer = name == "cpcv2", name.endswith("-vit")
+        dim = 64 if patches else 256 if name in ("mocov3", "mocov3-vit", "byol") else 128
+        network = "timm:vit_small_patch16_224" if transformer else "resnet50"
+        network += "-ln" * patches
+        assert recipe.encoder.fixed_patches == transformer
         assert (recipe.encoder.backbone, recipe.encoder.embedding_dim) == (network, dim)
         assert recipe.data.image_size == (260 if patches else 224)
         published_lars = ("simclrv2", "mocov3", "byol", "swav")
-        assert recipe.optimiser.name == ("lars" if name in published_lars else "sgd")
+        usual = "adamw" if transformer else "sgd"
+        assert recipe.optimiser.name == ("lars" if name in published_lars else usual)
     assert RECIPES["simo"].method == SiMoSettings(count=16, ema_decay=0.999)
     assert RECIPES["mocov2"].method == MoCoSettings(queue_size=65536, ema_decay=0.999)
     assert RECIPES["mocov1"].method == RECIPES["mocov2"].method
@@ -106,7 +111,7 @@ def test_the_published_settings():
         sinkhorn_rounds=3,
     )
     alphas = {name: recipe.objective.alpha for name, recipe in RECIPES.items()}
-    eqco = {"simo": 256, "simclr": 256}
+    eqco = {"simo": 256, "simclr": 256, "simclr-vit": 4096}
     assert alphas == {**dict.fromkeys(RECIPES), **eqco}
 
 
@@ -245,7 +250,7 @@ def test_infinity_survives_json():
         ),
         (lambda: recipe_from_dict({"training": {"epochs": 1.5}}), "of type int"),
         (lambda: recipe_from_dict({"training": {"epochs": True}}), "of type int"),
-        (lambda: recipe_from_dict({"optimiser": {"drops": 3}}), "a list of numbers"),
+        (lambda: recipe_from_dict({"optimiser": {"drops": 3}}), "it must be a list"),
     ],
 )
 def test_what_cannot_be_is_refused_in_the_words_of_the_flag(make, message):

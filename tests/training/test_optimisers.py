@@ -1,4 +1,4 @@
-"""SGD with the published settings; LARS against hand-worked steps and a literal loop."""
+"""SGD with the published settings; LARS and AdamW against hand-worked steps and literal loops."""
 
 import copy
 import math
@@ -9,7 +9,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from eqco.runtime.errors import InputError
-from eqco.training.optimisers import LARS, load_optimiser, sgd
+from eqco.training.optimisers import LARS, adamw, load_optimiser, sgd
 
 
 def parameter(values):
@@ -138,7 +138,26 @@ def test_lars_runs_a_closure_with_gradient():
     assert weight.item() < 2
 
 
-@pytest.mark.parametrize("make", [sgd, LARS])
+def test_adamw_is_the_literal_loop():
+    """Loshchilov and Hutter: the decay is taken off the parameter, not added to the gradient."""
+    net, rate, beta, decay = network(), 0.03, 0.8, 0.1
+    literal = [each.detach().clone() for each in net.parameters()]
+    first, second = ([torch.zeros_like(each) for each in literal] for _ in range(2))
+    optimiser = adamw(net.parameters(), rate, sgd_momentum=beta, weight_decay=decay)
+    for step in range(1, 6):
+        set_gradients(net, step)
+        for i, each in enumerate(net.parameters()):
+            first[i] = beta * first[i] + (1 - beta) * each.grad
+            second[i] = 0.999 * second[i] + 0.001 * each.grad**2
+            mean, square = first[i] / (1 - beta**step), second[i] / (1 - 0.999**step)
+            literal[i] = literal[i] - rate * decay * literal[i]
+            literal[i] = literal[i] - rate * mean / (square.sqrt() + 1e-8)
+        optimiser.step()
+    for each, expected in zip(net.parameters(), literal, strict=True):
+        assert_close(each.data, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("make", [sgd, LARS, adamw])
 def test_saved_and_loaded_equals_never_saved(make):
     net = network()
     optimiser = make(net.parameters(), 0.1)
@@ -157,7 +176,7 @@ def test_saved_and_loaded_equals_never_saved(make):
         assert torch.equal(mine, theirs)
 
 
-@pytest.mark.parametrize("make", [sgd, LARS])
+@pytest.mark.parametrize("make", [sgd, LARS, adamw])
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

@@ -99,6 +99,7 @@ RUNS = {
     "mocov2, K < N": tiny("moco", queue_size=5),
     "simclr": tiny("simclr"),
     "simclr, lars": tiny("simclr", optimiser=OptimiserSettings(name="lars")),
+    "simclr, adamw": tiny("simclr", optimiser=OptimiserSettings(name="adamw")),
 }
 
 

@@ -1,5 +1,6 @@
 """Recipe -> objects, and the calls that use them."""
 
+from eqco.assembly.hub_files import push_to_hub
 from eqco.assembly.parts import build_components, build_encoder, check_processes, learning_rate_at
 from eqco.assembly.runs import load, resume, train
 from eqco.assembly.search import PhotoIndex, open_index
@@ -16,6 +17,7 @@ __all__ = [
     "open_index",
     "open_weights",
     "pixels",
+    "push_to_hub",
     "random_like",
     "resume",
     "train",

@@ -14,7 +14,7 @@ from torch import nn
 from eqco.assembly.parts import build_components, training_split
 from eqco.data import Source, Split
 from eqco.data.cache import CachedImages, cached_side, fill_cache
-from eqco.data.images import FileImages
+from eqco.data.images import StoredImages
 from eqco.recipes import Recipe, with_settings
 from eqco.recipes.rules import Choice, Facts, choose
 from eqco.runtime import processes
@@ -50,7 +50,7 @@ def choose_recipe(
 
     def speed(recipe: Recipe) -> tuple[float, float]:
         trial, decoding = source, 0.0
-        if cache is not None and isinstance(split.images, FileImages):
+        if cache is not None and isinstance(split.images, StoredImages):
             side = cached_side(recipe.method.views(recipe.data))
             sample, decoding = decoded_sample(split, cache / f"{side}", side)
             trial = replace(source, splits={"train": sample})
@@ -74,7 +74,7 @@ def decoded_sample(split: Split, folder: Path, side: int) -> tuple[Split, float]
     count = min(SAMPLE, len(split))
     numbers = [place * len(split) // count for place in range(count)]
     files = split.images.subset(numbers)
-    assert isinstance(files, FileImages)
+    assert isinstance(files, StoredImages)
     start = time.perf_counter()
     images = CachedImages(files, folder, side)
     fill_cache(images)

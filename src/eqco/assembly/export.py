@@ -3,32 +3,35 @@
 import json
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
+from eqco.assembly.hub import timm_name, write_config
+from eqco.assembly.hub_files import HUB_HEAD, HUB_WEIGHTS
 from eqco.assembly.onnx_files import write_onnx
 from eqco.assembly.preprocessing import timm_config
 from eqco.assembly.weights import Weights
-from eqco.encoders import RESNETS, TIMM, Architecture, ColourHalves, LightEncoder, timm_size
+from eqco.encoders import RESNETS, TIMM, Architecture, timm_size
 from eqco.recipes import recipe_to_dict
-from eqco.runtime.atomic_files import atomic_write, refuse_existing
+from eqco.runtime.atomic_files import atomic_write, refuse_existing, refuse_existing_folder
 from eqco.runtime.checkpoints import save_to
 from eqco.runtime.errors import InputError, MissingExtraError
 from eqco.runtime.records import code_version
 
 __all__ = ["SUFFIXES", "Exported", "Format", "export_weights"]
 
-Format = Literal["torchvision", "timm", "onnx", "safetensors", "moco"]
+Format = Literal["torchvision", "timm", "onnx", "safetensors", "moco", "hub"]
 SUFFIXES: dict[str, str] = {
     "torchvision": ".pth",
     "timm": ".pth",
     "onnx": ".onnx",
     "safetensors": ".safetensors",
     "moco": ".pth",
+    "hub": "",
 }
 OTHERS = "Export it --to safetensors, which eqco reads, or --to onnx, which runs anywhere."
 # said of a run, for the next one
@@ -62,6 +65,7 @@ def export_weights(
     * `onnx`: a graph with any number of images; onnxruntime must give the same features.
     * `safetensors`: the state dict with the recipe in its metadata; of every network.
     * `moco`: a checkpoint in MoCo's form, head included, for scripts made for MoCo.
+    * `hub`: a folder as the Hugging Face Hub keeps it, for timm and `eqco.load`; of every network.
 
     `epoch` is what the checkpoint of `moco` says it was trained for; with `preprocess` the graph of
     `onnx` takes images as they are.
@@ -77,13 +81,17 @@ def export_weights(
             f"--preprocess with --to {to}; only a graph (--to onnx) can hold the preparation of "
             f"images. The card shows it as code."
         )
-    refuse_existing(out, overwrite=overwrite)
+    if to == "hub":
+        refuse_existing_folder(out, overwrite=overwrite)
+    else:
+        refuse_existing(out, overwrite=overwrite)
     writers: dict[str, Callable[[], tuple[str, ...]]] = {
         "torchvision": lambda: write_torchvision(weights, out),
         "timm": lambda: write_timm(weights, out),
         "onnx": lambda: write_onnx(weights, out, metadata_of(weights), preprocess=preprocess),
         "safetensors": lambda: write_safetensors(weights, out),
         "moco": lambda: write_moco(weights, out, epoch),
+        "hub": lambda: write_hub(weights, out),
     }
     return Exported(out, writers[to]())
 
@@ -103,13 +111,9 @@ def write_torchvision(weights: Weights, out: Path) -> tuple[str, ...]:
 
 def write_timm(weights: Weights, out: Path) -> tuple[str, ...]:
     """A state dict for timm's network of that name without its classifier."""
-    architecture = weights.architecture
-    plain = architecture is not None and (architecture.width, architecture.stem) == (1, "imagenet")
-    foreign = isinstance(weights.backbone, LightEncoder | ColourHalves)
-    layer_norm = architecture is not None and architecture.name.endswith("-ln")
-    if architecture is None or not plain or foreign or layer_norm:
+    name = timm_name(weights.architecture)
+    if name is None:
         raise InputError(f"timm has no network like {network_name(weights)}. {remedy(weights)}")
-    name = architecture.name.removeprefix(TIMM)
     size = weights.image_size
     theirs = Architecture(TIMM + name, in_channels=weights.in_channels).build(image_size=size)
     write_state(weights, out, theirs)
@@ -159,6 +163,30 @@ def write_safetensors(weights: Weights, out: Path) -> tuple[str, ...]:
         "# or the bare state dict:",
         "from safetensors.torch import load_file",
         f'state = load_file("{out}")',
+    )
+
+
+def write_hub(weights: Weights, out: Path) -> tuple[str, ...]:
+    """Backbone, configuration and, of a run, head; timm must build the same network from them."""
+    write_safetensors(weights, out / HUB_WEIGHTS)
+    write_config(weights, out)
+    lines = [f'backbone = eqco.open_weights("hf:{out}").backbone']
+    if weights.encoder is not None:
+        head = replace(weights, backbone=weights.encoder.head, architecture=None)
+        write_safetensors(head, out / HUB_HEAD)
+        lines = [
+            f'encoder = eqco.load("hf:{out}")  # encoder.embed(photos) takes images as they are'
+        ]
+    if timm_name(weights.architecture) is None:
+        return ("import eqco", *lines)
+    import timm
+
+    theirs = timm.create_model(f"local-dir:{out}", pretrained=True)
+    refuse_other_features(theirs, weights)
+    return (
+        "import eqco, timm",
+        *lines,
+        f'model = timm.create_model("local-dir:{out}", pretrained=True).eval()',
     )
 
 

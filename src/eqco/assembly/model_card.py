@@ -38,6 +38,8 @@ def run_facts(weights: Weights, given: Path) -> RunFacts:
     result = read_json(run.result) if run.result.exists() else {}
     if result.get("steps") == weights.step:
         facts["probe"] = result["probe"]
+        table = run.path / "validation.json"
+        facts["validation"] = read_json(table) if table.exists() else None
     return facts
 
 
@@ -122,7 +124,35 @@ def training_lines(weights: Weights, facts: RunFacts) -> list[str]:
 
 def figure_lines(facts: RunFacts) -> list[str]:
     """The figures of the run's end, or that there are none."""
-    probe = facts.get("probe")
+    probe, table = facts.get("probe"), facts.get("validation")
+    if table:
+        return validation_lines(table)
     if not probe:
         return ["None were measured on these weights. `eqco eval` measures them."]
     return [f"* {name}: {100 * value:.1f} %" for name, value in probe.items()]
+
+
+def validation_lines(table: dict[str, Any]) -> list[str]:
+    """Accuracy on validation images beside simpler things, as `eqco train` measured it."""
+    rows = [
+        f"| {row['name']} | " + " | ".join(percent(row[each]) for each in ("knn", "probe")) + " |"
+        for row in table["rows"]
+    ]
+    return [
+        f"Accuracy on {table['images']:,} validation images ({table['of']}), not test images, with "
+        f"95 % intervals:",
+        "",
+        "|  | kNN | probe |",
+        "|---|---|---|",
+        *rows,
+    ]
+
+
+def percent(accuracy: dict[str, float]) -> str:
+    """An accuracy and its interval.
+
+    >>> percent({"value": 0.5, "low": 0.4, "high": 0.6})
+    '50.0 % (40.0 to 60.0)'
+    """
+    value, low, high = (100 * accuracy[name] for name in ("value", "low", "high"))
+    return f"{value:.1f} % ({low:.1f} to {high:.1f})"

@@ -25,6 +25,7 @@ from eqco.encoders import (
     byol_head,
     choose_precision,
     feature_dim_of,
+    fix_patches,
     linear_head,
     mlp_head,
     mocov3_head,
@@ -42,8 +43,9 @@ from eqco.runtime import processes
 from eqco.runtime.errors import InputError
 from eqco.runtime.seeds import generator_for
 from eqco.theory import scaled_learning_rate
+from eqco.training.loggers import require_loggers
 from eqco.training.loop import Intervals, TrainerComponents
-from eqco.training.optimisers import LARS, sgd
+from eqco.training.optimisers import LARS, adamw, sgd
 from eqco.training.schedules import learning_rate_factor
 
 __all__ = [
@@ -89,6 +91,8 @@ def build_encoder(
                 in_channels=in_channels,
                 image_size=recipe.data.image_size,
             )
+            if settings.fixed_patches:
+                fix_patches(backbone)
         head = HEADS[settings.head](feature_dim_of(backbone), settings.embedding_dim)
     return Encoder(backbone, head)
 
@@ -131,6 +135,7 @@ def build_components(
     check_device(device)
     device = torch.device(device)
     check_processes(recipe, processes.world_size())
+    require_loggers(recipe.training.logger)
     settings, views = recipe.training, recipe.method.views(recipe.data)
     together = settings.accumulation == "cached"
     loader = StepLoader(
@@ -200,6 +205,7 @@ def build_components(
         compiled=compiled,
         pieces=settings.accumulation_steps if together else 1,
         probe=build_probe(recipe, validation_splits(source)),
+        loggers=settings.logger,
     )
 
 
@@ -338,10 +344,14 @@ def build_intervals(recipe: Recipe, steps_per_epoch: int) -> Intervals:
 
 
 def build_optimiser(recipe: Recipe, method: Method) -> torch.optim.Optimizer:
-    """SGD with the published settings, or LARS, over all that is trained."""
+    """SGD with the published settings, LARS or AdamW, over all that is trained."""
     settings = recipe.optimiser
-    make = sgd if settings.name == "sgd" else LARS
-    return make(
+    makers: dict[str, Callable[..., torch.optim.Optimizer]] = {
+        "sgd": sgd,
+        "lars": LARS,
+        "adamw": adamw,
+    }
+    return makers[settings.name](
         [parameter for parameter in method.parameters() if parameter.requires_grad],
         scaled_rate(recipe),
         sgd_momentum=settings.sgd_momentum,

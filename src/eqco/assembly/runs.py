@@ -15,15 +15,18 @@ import torch
 from torch import nn
 
 from eqco.assembly.choosing import DEFAULT_MINUTES, choose_recipe
+from eqco.assembly.hub import load_hub
+from eqco.assembly.hub_files import HUB
 from eqco.assembly.loaded import LoadedEncoder
 from eqco.assembly.parts import build_components, training_split
 from eqco.assembly.weights import Weights, encoder_of, open_weights
 from eqco.data import Source, StepLoader, open_source, write_unreadable
 from eqco.data.cache import CachedImages, cached_side, estimate_bytes, fill_cache
-from eqco.data.folders import OnUnreadable
-from eqco.data.images import FileImages
-from eqco.data.opening import NAMES
-from eqco.encoders import Encoder
+from eqco.data.images import StoredImages
+from eqco.data.index import ScanIndex
+from eqco.data.opening import resolved_name, short_name
+from eqco.data.stored import OnUnreadable
+from eqco.encoders import Encoder, resize_input, stored_size
 from eqco.recipes import RECIPES, Recipe, recipe_from_dict, recipe_to_dict, with_settings
 from eqco.recipes.rules import LARGEST, Choice
 from eqco.runtime import processes
@@ -81,7 +84,8 @@ def train(
     Under torchrun all its processes train together, as one process would with the same recipe.
 
     Args:
-        data: a name, a folder, a map-style Dataset, or an opened `Source`.
+        data: a name, a folder, a list or other files (see `open_source`), a map-style Dataset, or
+            an opened `Source`.
         recipe: what to do; `eqco.named_recipe` has the published ones. None: chosen by
             `eqco.recipes.rules` for the images, the machine and the `minutes`.
         out: the run directory, which must not hold a run; None: runs/ and the name of the data.
@@ -113,8 +117,9 @@ def train(
     pixels = {name: settings[name] for name in asdict(LARGEST.data) if name in settings}
     known = with_settings(LARGEST, **pixels) if recipe is None else recipe
     opened_side = cached_side(known.method.views(known.data)) if cache_gib > 0 else None
-    source = open_data(data, known.data.on_unreadable, unlabelled, channels, opened_side)
-    run = RunDirectory(Path("runs") / Path(source.name).name if out is None else Path(out))
+    run = RunDirectory(default_out(data) if out is None else Path(out))
+    index = ScanIndex(run.index)
+    source = open_data(data, known.data.on_unreadable, unlabelled, channels, opened_side, index)
     if recipe is None:
         run.refuse_started()  # before anything is timed
     with processes.process_group(device, timeout=timeout) as own, showing(show) as report:
@@ -164,6 +169,8 @@ def train(
                 run.start(recipe_to_dict(chosen), facts)
                 run.write_job(processes.job())
                 write_unreadable(listed, source.unreadable)
+                with run.explain_failure(run.index):
+                    index.write(run.index)
             on_start(info)
             return finish(components, run, chosen, None, report)
 
@@ -184,6 +191,9 @@ def fill_encoder(encoder: Encoder, weights: Weights | None) -> None:
     """Copy weights into an encoder that begins with them: the backbone, of a run the head too."""
     if weights is None:
         return
+    size = stored_size(encoder.backbone, encoder.backbone.state_dict())
+    if size is not None:
+        resize_input(weights.backbone, size)
     try:
         if weights.encoder is not None:
             encoder.load_state_dict(weights.encoder.state_dict())
@@ -233,13 +243,16 @@ def resume(
     # as it began: other pixels would make other views
     side, opened_side = began.get("cache_side"), began.get("opened_side")
     policy, bands = recipe.data.on_unreadable, began.get("channels")
-    source = open_data(data, policy, began["unlabelled"], bands, opened_side)
+    index = ScanIndex(run.index)
+    source = open_data(data, policy, began["unlabelled"], bands, opened_side, index)
     cached = plan_cache(source, run, side, math.inf) if began.get("cached") else None
     grouped = processes.process_group(device, timeout=timeout)
     with grouped as own, write_lock(run), showing(show) as report:
         state = run.load(recipe_to_dict(recipe), checkpoint)
         if processes.is_writer():
             run.write_job(processes.job())
+            with run.explain_failure(run.index):
+                index.write(run.index)
         listed = unreadable_list(run)
         components = build_components(
             recipe, source, backbone=encoder, device=own, cached=cached, unreadable_list=listed
@@ -261,6 +274,14 @@ def chosen_recipe(recipe: Recipe, components: TrainerComponents) -> Recipe:
     return replace(recipe, training=training)
 
 
+def default_out(data: Any) -> Path:
+    """Where a run goes whose place is not given."""
+    if isinstance(data, Source):
+        data = data.name
+    name = short_name(str(data)) if isinstance(data, str | Path) else type(data).__name__
+    return Path("runs") / name
+
+
 def write_lock(run: RunDirectory) -> AbstractContextManager[None]:
     """The run directory in the hands of the process that writes; the others only read."""
     return run.lock() if processes.is_writer() else nullcontext()
@@ -278,6 +299,7 @@ def open_data(
     unlabelled: bool,
     channels: int | None,
     memory_side: int | None,
+    index: ScanIndex,
 ) -> Source:
     """The source that `data` names, or is."""
     if isinstance(data, Source):
@@ -290,6 +312,7 @@ def open_data(
         channels=channels,
         memory_side=memory_side,
         on_unreadable=policy,
+        index=index,
     )
 
 
@@ -298,10 +321,10 @@ def plan_cache(
 ) -> CachedImages | None:
     """The training images as the run's cache will hold them; None: it is not used.
 
-    It is for files alone, and only where it takes at most `cache_gib`.
+    It is for images on disk alone, and only where it takes at most `cache_gib`.
     """
     images = training_split(source).images
-    if side is None or not isinstance(images, FileImages):
+    if side is None or not isinstance(images, StoredImages):
         return None
     if cache_gib < math.inf and estimate_bytes(images, side) > cache_gib * 2**30:
         return None
@@ -342,9 +365,7 @@ def environment(
     data: Any, info: RunInfo, components: TrainerComponents, device: torch.device | str
 ) -> dict[str, Any]:
     """What the run was started with: data, machine, versions."""
-    named = None
-    if isinstance(data, str | Path):  # a name wins over a folder of that name, as in open_source
-        named = str(data) if str(data) in NAMES else str(Path(data).resolve())
+    named = resolved_name(str(data)) if isinstance(data, str | Path) else None
     return {
         "source": named,
         "data": info.source.name,
@@ -364,9 +385,12 @@ def load(run: Path | str, *, backbone: nn.Module | None = None) -> LoadedEncoder
     """The trained query encoder of a run, in eval mode; `embed` of it takes images as they are.
 
     Args:
-        run: a run directory, or one of its checkpoint files.
+        run: a run directory, one of its checkpoint files, or hf:FOLDER or hf:USER/NAME as
+            `eqco export --to hub` writes them.
         backbone: the module that was passed as `encoder` to `train`, if one was.
     """
+    if str(run).startswith(HUB):
+        return load_hub(str(run), backbone)
     path = Path(run)
     file = path if path.is_file() or path.suffix == ".pt" else RunDirectory(path).last
     return LoadedEncoder(*encoder_of(read_checkpoint(file), path, backbone), run=path)

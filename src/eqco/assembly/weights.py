@@ -1,7 +1,8 @@
 """One door for weights: runs, files of others, torchvision's own, and the two baselines."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -9,6 +10,7 @@ from typing import Any, get_args
 import torch
 from torch import Tensor, nn
 
+from eqco.assembly.hub_files import HUB, HUB_WEIGHTS, hub_folder
 from eqco.assembly.parts import build_encoder
 from eqco.encoders import (
     Architecture,
@@ -21,7 +23,9 @@ from eqco.encoders import (
     feature_dim_of,
     fill,
     in_channels_of,
+    resize_input,
     state_dict_in,
+    stored_size,
     unwrap,
 )
 from eqco.encoders.layer_norm import LAYER_NORM
@@ -96,14 +100,16 @@ def open_weights(
 
     Args:
         given: a run directory; a checkpoint of a run; a file of torch.save or safetensors with a
-            state dict of torchvision, timm, MoCo, SimSiam or alike; `torchvision:resnet50` for
-            torchvision's supervised weights; `random` for untrained ones; `pixels` for no encoder.
+            state dict of torchvision, timm, MoCo, SimSiam or alike; hf:FOLDER or hf:USER/NAME as
+            `eqco export --to hub` writes them; `torchvision:resnet50` for torchvision's supervised
+            weights; `random` for untrained ones; `pixels` for no encoder.
         backbone: the network, by name or as a module with `feature_dim`; by default it is read
             from the weights. `random` needs it.
         width: of a ResNet that is named.
         stem: of a ResNet that is named; None: imagenet.
         image_size: pixels along each side; None: what it was trained on where that is known, else
-            224, or 32 for networks made for small images, and then `size_is_known` is False.
+            224, or 32 for networks made for small images, and then `size_is_known` is False. The
+            position embeddings of a vision transformer are interpolated to it.
         in_channels: bands of the images, of `random` and `pixels`; others tell it themselves.
         seed: of `random`.
     """
@@ -120,12 +126,17 @@ def open_weights(
         found = random_weights(named, module, seed, image_size)
     elif name.startswith(TORCHVISION):
         found = torchvision_weights(name)
+    elif name.startswith(HUB):
+        file = hub_folder(name) / HUB_WEIGHTS
+        found = replace(read_weights(file, named, module, image_size), name=name)
     else:
         found = read_weights(Path(name).expanduser(), named, module, image_size)
     if image_size is not None:
         if image_size < 1:
             raise InputError(f"image_size={image_size}; it must be 1 or more.")
         found = replace(found, image_size=image_size, size_is_known=True)
+        with refused_size(found):
+            resize_input(found.backbone, image_size)
     refuse_size(found)
     return found
 
@@ -134,11 +145,18 @@ def open_weights(
 def refuse_size(weights: Weights) -> None:
     """Refuse images of a size that the network does not take, before any is read."""
     size = weights.image_size
-    try:
+    with refused_size(weights):
         weights.backbone(torch.zeros(1, weights.in_channels, size, size))
+
+
+@contextmanager
+def refused_size(weights: Weights) -> Iterator[None]:
+    """The error of a network that does not take such images."""
+    try:
+        yield
     except (RuntimeError, AssertionError, ValueError) as error:
         raise InputError(
-            f"{weights.name} does not take images of image_size={size} ({error}). "
+            f"{weights.name} does not take images of image_size={weights.image_size} ({error}). "
             f"Give another --image-size."
         ) from error
 
@@ -347,6 +365,9 @@ def fill_backbone(
     if named is not None and named.in_channels != bands:  # nobody names them, the weights tell
         named = replace(named, in_channels=bands)
         backbone = named.build(image_size=image_size)
+    own_size = stored_size(backbone, unwrapped.weights)
+    if own_size is not None:  # other positions than the network was built for are no other network
+        resize_input(backbone, own_size)
     called = str(named) if named is not None else type(backbone).__name__
     likely = architecture_of(unwrapped.weights)
     remedy = "Name the network it was trained with: --backbone, for a ResNet with --width, --stem."

@@ -35,7 +35,8 @@ def run(
     unlabelled; or a folder per class; or images alone.
 
     Args:
-        source: a folder of images, or a data set by name.
+        source: a folder of images, a CSV or Parquet list, "train-{0000..0031}.tar", hf:PATH or
+            hf:NAME as for `eqco train`, or a data set by name.
         check: decode every image, or read the headers alone (fast; misses damage further in).
         unlabelled: take all images of a folder without classes.
         channels: bands of every image. By default pictures (8-bit, grey or colour) are colour; npy

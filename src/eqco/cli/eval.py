@@ -16,7 +16,7 @@ from eqco.assembly.comparison import compare_encoder
 from eqco.assembly.parts import check_device
 from eqco.cli.progress import progress_bar
 from eqco.cli.weights import AS_IN_WEIGHTS, Network, list_unreadable, refuse_several_processes
-from eqco.data.opening import DEFAULT_ROOT, NAMES, open_source
+from eqco.data.opening import DEFAULT_ROOT, kind_of, open_source, resolved_name
 from eqco.data.scanning import Check
 from eqco.encoders import choose_precision
 from eqco.evaluation.finetuning import FineTuning
@@ -191,7 +191,7 @@ def own_data(weights: Weights, began: dict[str, Any]) -> str:
             f"{weights.name} {reason}. Say what to test on: eqco eval RUN_OR_WEIGHTS DATA, a "
             f"folder with classes or a data set by name, such as groceries, the embedded photos."
         )
-    if name not in NAMES and not Path(name).exists():
+    if kind_of(name) in ("folder", "list") and not Path(name).exists():
         raise InputError(
             f"{weights.name} was trained on {name}, which is not there any more. Say what to test "
             f"on: eqco eval RUN DATA."
@@ -204,7 +204,7 @@ def notes(weights: Weights, began: dict[str, Any], source: str) -> Iterator[str]
     if step := unfinished_step(weights, began):
         yield f"{weights.name} is not trained to its end: {step}"
     own = began.get("source")
-    if own is not None and began["unlabelled"] and str(Path(source).resolve()) == own:
+    if own is not None and began["unlabelled"] and resolved_name(source) == own:
         yield (
             f"trained on all images of {own} (--unlabelled): those it is tested on were among "
             f"them, without their labels"

@@ -27,7 +27,7 @@ COMMANDS: dict[str, str] = {
     "recipes": "list the published recipes, or show one",
     "data": "describe a folder of images or a data set by name, with a contact sheet",
     "views": "draw images beside their augmented views, to look at before training",
-    "export": "write an encoder for torchvision, timm, ONNX, safetensors or MoCo's scripts",
+    "export": "write an encoder for torchvision, timm, ONNX, safetensors, MoCo or the Hub",
     "index": "make the photos of a folder searchable by an encoder",
     "search": "find the photos most like one, or near-duplicates, with a contact sheet",
     "embed": "turn a folder of images into vectors, with any weights",

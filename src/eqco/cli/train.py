@@ -23,7 +23,7 @@ from eqco.cli.launch import (
     refused_flag,
     speaks,
 )
-from eqco.data.opening import NAMES
+from eqco.data.opening import short_name
 from eqco.recipes import RECIPES, Recipe, named_recipe, read_recipe, recipe_from_dict
 from eqco.recipes.rules import BASE
 from eqco.report.assessment import print_assessment, write_assessment
@@ -55,8 +55,10 @@ class Options(Recipe):
     """The recipe's settings, and what is not part of a recipe."""
 
     source: Annotated[str, tyro.conf.Positional] = ""
-    """A folder of images, or a data set by name (`eqco data --help`); if none is given, the
-    embedded photos, or with --resume and --extend what the run was started with."""
+    """A folder of images, a CSV or Parquet list of them, WebDataset shards
+    ("train-{0000..0031}.tar"), hf:PATH or hf:NAME of the library datasets, or a data set by name
+    (`eqco data --help`); if none is given, the embedded photos, or with --resume and --extend what
+    the run was started with."""
     minutes: float = DEFAULT_MINUTES
     """How long the training may take, where its length is chosen."""
     unlabelled: bool = False
@@ -101,8 +103,7 @@ class Options(Recipe):
             return self.out
         if self.extend is not None:
             return self.extend.with_name(f"{self.extend.name}-extended")
-        data = self.source or "groceries"
-        name = data if data in NAMES else Path(data).resolve().name
+        name = short_name(self.source or "groceries")
         return Path("runs") / (name if self.is_chosen else Path(self.recipe).stem)
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from eqco.data.decoding import find_layout
 from eqco.data.folders import files_below, list_splits, require_images
 from eqco.data.images import FileImages, Images
-from eqco.data.opening import DEFAULT_ROOT, NAMES, open_source
+from eqco.data.opening import DEFAULT_ROOT, NAMES, kind_of, open_source
 from eqco.runtime.errors import InputError
 
 __all__ = ["Album", "open_album"]
@@ -30,11 +30,11 @@ class Album:
 
 
 def open_album(data: str, *, root: Path = DEFAULT_ROOT, channels: int | None = None) -> list[Album]:
-    """The images of a folder, whatever its layout, or of a data set by name: one album per split.
+    """The images of a folder, whatever its layout, or of any other data: one album per split.
 
     A folder is one album, of all image files in it and below. `channels` as in `open_source`.
     """
-    if data not in NAMES:
+    if kind_of(data) == "folder":
         return [folder_album(Path(data).expanduser(), channels)]
     source = open_source(data, root=root, channels=channels)
     return [

@@ -6,10 +6,8 @@ not be enlarged. Larger images are shrunk to that side; others are kept as they 
 very same views.
 """
 
-import hashlib
 import json
 import math
-import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,8 +20,8 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
 from eqco.data.bands import Bands, from_array
-from eqco.data.decoding import UnreadableImageError, image_size
-from eqco.data.images import FileImages, Images
+from eqco.data.decoding import UnreadableImageError
+from eqco.data.images import Images, StoredImages
 from eqco.data.scanning import available_cores, identity, progress
 from eqco.data.views import ViewSpec
 from eqco.runtime import processes
@@ -47,13 +45,13 @@ def cached_side(views: Sequence[ViewSpec]) -> int:
 
 
 class CachedImages(Images):
-    """Image files, of which the pixels lie in a folder once `fill_cache` has written them.
+    """Stored images, of which the pixels lie in a folder once `fill_cache` has written them.
 
     An image that cannot be read is none in the cache either: its error is the file's own.
     """
 
     def __init__(
-        self, files: FileImages, folder: Path, side: int, numbers: Sequence[int] | None = None
+        self, files: StoredImages, folder: Path, side: int, numbers: Sequence[int] | None = None
     ):
         self.files = files
         self.folder = folder
@@ -142,12 +140,12 @@ def shrink(image: Image.Image | Bands, side: int) -> Image.Image | Bands:
     return image.resize((width, height), Image.Resampling.BILINEAR)
 
 
-def estimate_bytes(files: FileImages, side: int) -> int:
-    """About how much the cache will hold, from the headers of up to a thousand files."""
+def estimate_bytes(files: StoredImages, side: int) -> int:
+    """About how much the cache will hold, from the headers of up to a thousand images."""
     sizes = []
     for number in range(0, len(files), -(-len(files) // SAMPLE)):
         try:
-            height, width = shrunk_sides(*image_size(files.name(number), files.layout), side)
+            height, width = shrunk_sides(*files.size_of(number), side)
         except UnreadableImageError:
             continue
         sizes.append(height * width)
@@ -210,21 +208,12 @@ def explain_failure(folder: Path) -> Iterator[None]:
 
 def cache_plan(images: CachedImages) -> str:
     """What decides the content of the cache, as text."""
-    digest = hashlib.sha256()
-    for number in range(len(images.files)):
-        path = images.files.name(number)
-        try:
-            status = os.stat(path)
-            seen = f"{status.st_size} {status.st_mtime_ns}"
-        except OSError:
-            seen = "gone"
-        digest.update(os.fsencode(path) + b"\0" + seen.encode() + b"\0")
     plan = {
         "format": FORMAT,
         "images": len(images.files),
         "layout": str(images.layout),
         "side": images.side,
-        "files": digest.hexdigest(),
+        "files": images.files.digest(),
     }
     return json.dumps(plan, indent=1) + "\n"
 

@@ -23,12 +23,14 @@ __all__ = [
     "PICTURES",
     "UnreadableImageError",
     "decode",
+    "decode_bytes",
     "find_layout",
     "from_pillow",
     "image_size",
     "natural_layout",
     "pillow_header",
     "read_header",
+    "read_header_bytes",
     "read_image",
     "require_layout",
 ]
@@ -121,6 +123,10 @@ def decode_bytes(data: bytes, name: str, layout: Layout = COLOUR) -> Image.Image
     with named_errors(name, len(data)):
         if name.lower().endswith(HEIC):
             register_heic()
+        if name.lower().endswith(NPY):
+            array = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
+            require_layout(array_header(array), layout)
+            return from_array(array)
         tags = tiff_tags(io.BytesIO(data))
         if tags is not None and has_extra_bands(tags):
             require_layout(tiff_header(tags), layout)
@@ -191,20 +197,38 @@ def read_header(path: str | os.PathLike[str], layout: Layout | None = None) -> H
     return header
 
 
+def read_header_bytes(data: bytes, name: str, layout: Layout | None = None) -> Header:
+    """The same of an image in these bytes, of which the first may do."""
+    with named_errors(name, len(data)):
+        if name.lower().endswith(NPY):
+            array = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
+            header = array_header(array)
+        else:
+            header = stream_header(io.BytesIO(data), name)
+        if layout is not None:
+            require_layout(header, layout)
+    return header
+
+
 def header_of(name: str) -> Header:
     """The header of a file, whatever kind it is."""
     if name.lower().endswith(NPY):
         return array_header(np.lib.format.open_memmap(name, mode="r"))
+    with open(name, "rb") as file:
+        return stream_header(file, name)
+
+
+def stream_header(file: IO[bytes], name: str) -> Header:
+    """The header of a picture or TIFF that is open."""
     if name.lower().endswith(HEIC):
         register_heic()
-    with open(name, "rb") as file:
-        tags = tiff_tags(file)
-        if tags is not None and has_extra_bands(tags):
-            return tiff_header(tags)
-        file.seek(0)
-        with open_checked(file) as image:
-            header = pillow_header(image)
-            sideways = image.getexif().get(0x0112, 1) >= 5
+    tags = tiff_tags(file)
+    if tags is not None and has_extra_bands(tags):
+        return tiff_header(tags)
+    file.seek(0)
+    with open_checked(file) as image:
+        header = pillow_header(image)
+        sideways = image.getexif().get(0x0112, 1) >= 5
     if sideways:
         return Header(header.width, header.height, header.layout, header.picture)
     return header

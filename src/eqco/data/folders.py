@@ -1,27 +1,20 @@
 """A folder of images, with splits and classes as its subfolders say."""
 
 import os
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 import torch
 
-from eqco.data.decoding import EXTENSIONS, UnreadableImageError, find_layout
-from eqco.data.images import FileImages, Images, MemoryImages
-from eqco.data.scanning import Check, scan
-from eqco.data.sources import Source, Split, divide
+from eqco.data.decoding import EXTENSIONS
+from eqco.data.images import FileImages
+from eqco.data.sources import Source, Split
+from eqco.data.stored import ALL, SPLIT_NAMES, Opening, source_of_splits
 from eqco.runtime.errors import InputError
 
-__all__ = ["OnUnreadable", "open_folder"]
+__all__ = ["open_folder"]
 
-OnUnreadable = Literal["error", "skip"]
-# the names a split's folder may have
-SPLIT_FOLDERS = {"train": "train", "training": "train", "val": "val", "valid": "val"}
-SPLIT_FOLDERS |= {"validation": "val", "dev": "val", "testing": "test"}
-SPLIT_FOLDERS |= {"test": "test", "unlabelled": "unlabelled", "unlabeled": "unlabelled"}
 LOOKED_FOR = f"images ({' '.join(EXTENSIONS)})"
 
 
@@ -35,39 +28,13 @@ class Listing:
     classes: tuple[str, ...]
 
 
-def open_folder(
-    folder: Path,
-    *,
-    unlabelled: bool = False,
-    channels: int | None = None,
-    val_fraction: float = 0.1,
-    test_fraction: float = 0.1,
-    split_seed: int = 0,
-    memory_gib: float = 2.0,
-    memory_side: int | None = None,
-    check: Check = "header",
-    on_unreadable: OnUnreadable = "error",
-    workers: int | None = None,
-) -> Source:
+def open_folder(folder: Path, how: Opening) -> Source:
     """A data set out of a folder.
 
     Folders named train, val, test or unlabelled are splits, also by other usual names (training;
     valid, validation, dev; testing; unlabeled); folders in them, or in `folder` itself, are
-    classes. Classes without splits are divided by `split_seed`; images without folders, or in one
+    classes. Classes without splits are divided by a seed; images without folders, or in one
     alone, are one unlabelled split for pre-training. `notes` of the source say what was taken how.
-
-    Args:
-        folder: where the images are.
-        unlabelled: take all images below as one split without classes.
-        channels: bands of every image; by default what the first file has (see `find_layout`).
-        val_fraction: share of each class for val, if there are no folders for splits.
-        test_fraction: share of each class for test, likewise.
-        split_seed: decides which.
-        memory_gib: keep images of one size decoded in memory up to this; 0 never.
-        memory_side: and none whose shorter side has more pixels; None: any.
-        check: what to look at beforehand when they are not kept in memory; see `scan`.
-        on_unreadable: refuse the folder, or leave such files out and list them in the source.
-        workers: processes that look; all cores by default.
     """
     if not folder.exists():
         raise InputError(f"{folder} does not exist; looked for a folder of {LOOKED_FOR}.")
@@ -75,54 +42,17 @@ def open_folder(
         raise InputError(f"{folder} is a file; give the folder that holds the images.")
     ignored: list[str] = []
     notes: list[str] = []
-    listings = list_splits(folder, unlabelled, ignored, notes)
-    layout = find_layout((path for listing in listings for path in listing.paths), channels)
-    splits: dict[str, Split] = {}
-    sizes: Counter[tuple[int, int]] = Counter()
-    unreadable: list[UnreadableImageError] = []
-    for listing in listings:
-        images: Images = FileImages(listing.paths, layout)
-        title = f"reading {len(listing.paths)} images of {listing.name}"
-        found = scan(
-            images,
-            check=check,
-            memory_gib=memory_gib,
-            memory_side=memory_side,
-            workers=workers,
-            title=title,
+    listings = list_splits(folder, how.unlabelled, ignored, notes)
+    splits = [
+        Split(
+            listing.name,
+            FileImages(listing.paths),
+            None if listing.labels is None else torch.tensor(listing.labels),
+            listing.classes,
         )
-        if found.unreadable and on_unreadable == "error":
-            raise first_unreadable(found.unreadable, folder)
-        if not found.readable:
-            raise InputError(
-                f"none of the {len(images)} images of {folder} can be read; "
-                f"of the first: {found.unreadable[0].reason}."
-            )
-        unreadable += found.unreadable
-        sizes.update(found.sizes)
-        labels = None if listing.labels is None else torch.tensor(listing.labels)
-        split = Split(listing.name, images, labels, listing.classes)
-        if found.unreadable:
-            split = split.subset(found.readable)
-        if found.pixels is not None:
-            split = Split(split.name, MemoryImages(found.pixels), split.labels, split.classes)
-        splits[listing.name] = split
-    if "all" in splits:
-        fractions = {"val_fraction": val_fraction, "test_fraction": test_fraction}
-        splits = divide(splits["all"], **fractions, seed=split_seed)
-    return Source(str(folder), splits, sizes, tuple(unreadable), tuple(ignored), tuple(notes))
-
-
-def first_unreadable(
-    unreadable: Sequence[UnreadableImageError], folder: Path
-) -> UnreadableImageError:
-    """The error of the first, which counts the others."""
-    first = unreadable[0]
-    if len(unreadable) == 1:
-        return first
-    more = len(unreadable) - 1
-    others = f"{first.reason} (and {more} more file{'s' * (more > 1)} of {folder}, see eqco data)"
-    return UnreadableImageError(first.name, others)
+        for listing in listings
+    ]
+    return source_of_splits(str(folder), splits, how, ignored=ignored, notes=notes)
 
 
 def list_splits(
@@ -133,16 +63,16 @@ def list_splits(
     Files that are no images by their name join `ignored`; what a user might not expect, `notes`.
     """
     subfolders = visible_folders(folder)
-    named = [name for name in subfolders if name.lower() in SPLIT_FOLDERS]
-    if not any(SPLIT_FOLDERS[name.lower()] in ("train", "unlabelled") for name in named):
+    named = [name for name in subfolders if name.lower() in SPLIT_NAMES]
+    if not any(SPLIT_NAMES[name.lower()] in ("train", "unlabelled") for name in named):
         # beside no training images, dev and alike may well be classes
-        named = [name for name in named if name.lower() in SPLIT_FOLDERS.values()]
+        named = [name for name in named if name.lower() in SPLIT_NAMES.values()]
     if unlabelled or not subfolders:
         paths = files_below(folder, ignored)
         require_images(paths, folder)
         return [Listing("train", paths, None, ())]
     if not named:
-        listing = list_classes(folder, "all", (), ignored, notes)
+        listing = list_classes(folder, ALL, (), ignored, notes)
         return [listing if listing.labels is not None else replace(listing, name="train")]
     unused = [name for name in subfolders if name not in named]
     if unused:
@@ -150,8 +80,8 @@ def list_splits(
     listings: list[Listing] = []
     classes: tuple[str, ...] = ()
     # train first: its classes number those of the others
-    for name in sorted(named, key=lambda name: list(SPLIT_FOLDERS).index(name.lower())):
-        split = SPLIT_FOLDERS[name.lower()]
+    for name in sorted(named, key=lambda name: list(SPLIT_NAMES).index(name.lower())):
+        split = SPLIT_NAMES[name.lower()]
         inside = folder / name
         if split != name.lower():
             notes.append(f"the folder {name} is taken as the split {split}")
@@ -199,7 +129,8 @@ def list_classes(
         )
     classes = known or tuple(names)
     paths = tuple(path for name in names for path in found[name])
-    labels = tuple(classes.index(name) for name in names for _ in found[name])
+    numbers = {name: number for number, name in enumerate(classes)}
+    labels = tuple(numbers[name] for name in names for _ in found[name])
     return Listing(split, paths, labels, classes)
 
 

@@ -1,8 +1,9 @@
 """Where the pixels of a split come from: memory, files, or a Dataset of the user's."""
 
+import hashlib
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, final
 
 import numpy as np
@@ -12,16 +13,31 @@ from torch import Tensor
 
 from eqco.data.bands import COLOUR, Bands, Layout, Refusal, array_layout, from_array
 from eqco.data.decoding import (
+    Header,
     UnreadableImageError,
+    decode_bytes,
     from_pillow,
     natural_layout,
     pillow_header,
+    read_header,
+    read_header_bytes,
     read_image,
     require_layout,
 )
 from eqco.runtime.errors import InputError
 
-__all__ = ["DatasetImages", "FileImages", "Images", "MemoryImages"]
+__all__ = [
+    "DatasetImages",
+    "EncodedImages",
+    "FileImages",
+    "Images",
+    "MemoryImages",
+    "StoredImages",
+    "common_layout",
+    "files_digest",
+]
+
+HEAD = 1 << 17  # bytes that hold the header of almost every image
 
 
 class Images(ABC):
@@ -90,9 +106,75 @@ class MemoryImages(Images):
         return MemoryImages(self.pixels[torch.as_tensor(numbers)], self.label)
 
 
+class StoredImages(Images):
+    """Images in files, decoded when they are asked for."""
+
+    @abstractmethod
+    def header(self, number: int, layout: Layout | None = None) -> Header:
+        """The header of the image, refused where it cannot be had in that layout."""
+
+    @abstractmethod
+    def digest(self) -> str:
+        """Another one where the content of the files may be another."""
+
+    def size_of(self, number: int) -> tuple[int, int]:
+        """Height and width of the upright image, from its header alone."""
+        header = self.header(number, self.layout)
+        return header.height, header.width
+
+
+def common_layout(parts: Iterable[StoredImages], channels: int | None) -> Layout:
+    """What the images of a set have: the first readable one decides, as in `find_layout`."""
+    for images in parts:
+        for number in range(len(images)):
+            try:
+                return natural_layout(images.header(number), channels, images.name(number))
+            except UnreadableImageError:
+                continue
+    return COLOUR if channels is None else Layout(channels)
+
+
+def files_digest(paths: Iterable[str]) -> str:
+    """Of names, sizes and times of change of files; the same from any folder."""
+    text = "\0".join(f"{os.path.abspath(path)}\0{file_stamp(path)}" for path in paths)
+    return hashlib.sha256(os.fsencode(text)).hexdigest()
+
+
+def file_stamp(path: str | bytes) -> str:
+    """Size and time of change of a file."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return "gone"
+    return f"{status.st_size} {status.st_mtime_ns}"
+
+
+class EncodedImages(StoredImages):
+    """Encoded images that lie in larger files, such as archives."""
+
+    @abstractmethod
+    def encoded(self, number: int, limit: int | None = None) -> bytes:
+        """The bytes of an image, or the first of them."""
+
+    def read(self, number: int) -> Image.Image | Bands:
+        """Decode the bytes."""
+        return decode_bytes(self.encoded(number), self.name(number), self.layout)
+
+    def header(self, number: int, layout: Layout | None = None) -> Header:
+        """The header, mostly from the first bytes."""
+        name = self.name(number)
+        data = self.encoded(number, HEAD)
+        try:
+            return read_header_bytes(data, name, layout)
+        except UnreadableImageError:
+            if len(data) < HEAD:
+                raise
+        return read_header_bytes(self.encoded(number), name, layout)
+
+
 @final
-class FileImages(Images):
-    """Image files, decoded when they are asked for."""
+class FileImages(StoredImages):
+    """Image files."""
 
     def __init__(self, paths: Sequence[str], layout: Layout = COLOUR):
         # one array of bytes: small, and shared by workers without a copy
@@ -109,6 +191,18 @@ class FileImages(Images):
     def name(self, number: int) -> str:
         """The path."""
         return os.fsdecode(self.paths[number])
+
+    def header(self, number: int, layout: Layout | None = None) -> Header:
+        """The header of the file."""
+        return read_header(self.name(number), layout)
+
+    def digest(self) -> str:
+        """Of names, sizes and times of change; the same from any folder."""
+        digest, here = hashlib.sha256(), os.getcwdb() + b"/"
+        for path in self.paths.tolist():
+            whole = path if path.startswith(b"/") else here + path
+            digest.update(whole + b"\0" + file_stamp(path).encode() + b"\0")
+        return digest.hexdigest()
 
     def subset(self, numbers: Sequence[int]) -> "FileImages":
         """Those files."""

@@ -9,10 +9,10 @@ from torch.utils.data import DataLoader
 from eqco.data.augment import evaluation_view
 from eqco.data.cropping import CentreCrops, collate
 from eqco.data.decoding import UnreadableImageError
-from eqco.data.folders import OnUnreadable
 from eqco.data.images import MemoryImages
 from eqco.data.pipelines import MOCO_V2, Pipeline
 from eqco.data.sources import Split
+from eqco.data.stored import OnUnreadable
 from eqco.runtime.errors import InputError
 
 __all__ = ["EvaluationLoader"]

@@ -3,6 +3,7 @@
 import io
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from eqco.data.folders import OnUnreadable, open_folder
+from eqco.data.folders import open_folder
 from eqco.data.images import FileImages, MemoryImages
-from eqco.data.scanning import Check
 from eqco.data.sources import Source, Split
+from eqco.data.stored import Opening
 from eqco.runtime.errors import InputError
 
 __all__ = ["EMBEDDED", "NAMED", "open_embedded", "open_named"]
@@ -109,26 +110,14 @@ NAMED: dict[str, Callable[[str, Path, bool], dict[str, Split]]] = {
 }
 
 
-def open_named(
-    name: str,
-    root: Path,
-    *,
-    download: bool = True,
-    channels: int = 3,
-    memory_gib: float = 2.0,
-    check: Check = "header",
-    on_unreadable: OnUnreadable = "error",
-) -> Source:
+def open_named(name: str, root: Path, how: Opening, *, download: bool = True) -> Source:
     """One of torchvision's data sets, downloaded to `root` where torchvision does that.
 
     Of those in `GREY` one channel can be had.
     """
     try:
         if name == "imagenette":
-            folder = imagenette_folder(root, download)
-            return open_folder(
-                folder, memory_gib=memory_gib, check=check, on_unreadable=on_unreadable
-            )
+            return open_folder(imagenette_folder(root, download), replace(how, unlabelled=False))
         splits = NAMED[name](name, root, download)
     # how torchvision reports missing or damaged archives, and no network
     except (RuntimeError, OSError) as error:
@@ -136,7 +125,7 @@ def open_named(
             f"{name} could not be opened below {root} ({error}). {how_to_get(name, root)}, or use "
             f"'groceries', which is built in."
         ) from error
-    if channels == 1:
+    if how.channels == 1:
         splits = {name: first_channel(split) for name, split in splits.items()}
     total = sum(map(len, splits.values()))
     return Source(name, splits, {s.size: total for s in splits.values() if s.size})

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from eqco.data.bands import from_array, to_picture
 from eqco.data.decoding import PICTURES, UnreadableImageError
-from eqco.data.folders import OnUnreadable
 from eqco.data.fonts import caption_font, drawable
 from eqco.data.pipelines import Pipeline
 from eqco.data.sources import Split
 from eqco.data.steps import StepLoader
+from eqco.data.stored import OnUnreadable
 from eqco.data.views import ViewSpec
 from eqco.runtime.atomic_files import atomic_write
 from eqco.runtime.errors import InputError

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from eqco.data.decoding import UnreadableImageError, image_size
-from eqco.data.images import FileImages, Images
+from eqco.data.decoding import UnreadableImageError
+from eqco.data.images import Images, StoredImages
+from eqco.data.index import ScanIndex
 
 __all__ = ["Check", "Scan", "scan"]
 
@@ -41,12 +42,14 @@ def scan(
     memory_side: int | None = None,
     workers: int | None = None,
     title: str = "reading images",
+    index: ScanIndex | None = None,
 ) -> Scan:
     """Scan every image once, in parallel.
 
     Decodes all if they are to be kept in memory: when all have one size, take at most `memory_gib`
     together, and their shorter side is at most `memory_side`, if that is given. Otherwise reads
-    what `check` says: nothing, the headers (fast; misses damage further in), or everything.
+    what `check` says: nothing, the headers (fast; misses damage further in), or everything. What
+    an `index` knows of the same files is not read again.
     """
     height, width = first_sides(images) if memory_gib > 0 else (0, 0)
     size = height * width * images.channels * (4 if images.layout.deep else 1)
@@ -54,15 +57,28 @@ def scan(
     fits = fits and (memory_side is None or min(height, width) <= memory_side)
     if not fits and check == "none":
         return Scan(tuple(range(len(images))), (), {}, None)
-    decoding = fits or check == "decode" or not isinstance(images, FileImages)
+    if index is None or not isinstance(images, StoredImages):
+        return look(images, fits or check == "decode", fits, workers, title)
+    key = f"{check} {images.layout} {images.digest()}"
+    known = index.get(key)
+    if known is not None and not (fits and len(known["sizes"]) == 1):
+        return from_arrays(known, images)
+    found = look(images, fits or check == "decode", fits, workers, title)
+    if found.pixels is None:
+        index.keep(key, as_arrays(found))
+    return found
+
+
+def look(images: Images, decoding: bool, keep: bool, workers: int | None, title: str) -> Scan:
+    """Read every image, or its header, and keep the pixels if all have one size."""
     loader = DataLoader(
-        ScanChunks(images, decoding, fits),
+        ScanChunks(images, decoding or not isinstance(images, StoredImages), keep),
         batch_size=None,
         num_workers=(available_cores() if workers is None else workers) if len(images) > FEW else 0,
         collate_fn=identity,
     )
     found: list[Found] = []
-    kept: list[Tensor] | None = [] if fits else None
+    kept: list[Tensor] | None = [] if keep else None
     for part, pixels in progress(loader, title, total=len(loader)):
         found += part
         kept = None if kept is None or pixels is None else [*kept, pixels]
@@ -73,6 +89,31 @@ def scan(
         unreadable=tuple(each for each in found if isinstance(each, UnreadableImageError)),
         sizes=dict(sizes),
         pixels=torch.cat(kept).permute(0, 3, 1, 2).contiguous() if together and kept else None,
+    )
+
+
+def as_arrays(scan: Scan) -> dict[str, np.ndarray]:
+    """What was found, for an index: sizes with their counts, and what is wrong with which."""
+    broken = sorted(set(range(len(scan.readable) + len(scan.unreadable))) - set(scan.readable))
+    return {
+        "sizes": np.array([(*size, n) for size, n in scan.sizes.items()], np.int64).reshape(-1, 3),
+        "broken": np.array(broken, dtype=np.int64),
+        "reasons": np.array([error.reason for error in scan.unreadable], dtype=np.str_),
+    }
+
+
+def from_arrays(found: dict[str, np.ndarray], images: Images) -> Scan:
+    """The same out of an index."""
+    broken, reasons = found["broken"].tolist(), found["reasons"].tolist()
+    without = set(broken)
+    return Scan(
+        readable=tuple(number for number in range(len(images)) if number not in without),
+        unreadable=tuple(
+            UnreadableImageError(images.name(number), reason)
+            for number, reason in zip(broken, reasons, strict=True)
+        ),
+        sizes={(height, width): count for height, width, count in found["sizes"].tolist()},
+        pixels=None,
     )
 
 
@@ -103,13 +144,13 @@ class ScanChunks(Dataset):
         arrays: list[np.ndarray] = []
         for number in range(chunk * CHUNK, min((chunk + 1) * CHUNK, len(self.images))):
             try:
-                if self.decoding:
-                    image = self.images.read(number)
-                    found.append((image.height, image.width))
-                    if self.keep:
-                        arrays.append(np.asarray(image))
-                else:
-                    found.append(image_size(self.images.name(number), self.images.layout))
+                if not self.decoding and isinstance(self.images, StoredImages):
+                    found.append(self.images.size_of(number))
+                    continue
+                image = self.images.read(number)
+                found.append((image.height, image.width))
+                if self.keep:
+                    arrays.append(np.asarray(image))
             except UnreadableImageError as error:
                 found.append(error)
         alike = len({array.shape for array in arrays}) == 1

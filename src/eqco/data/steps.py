@@ -12,10 +12,10 @@ from torch.utils.data import DataLoader
 from eqco.data.augment import Augment
 from eqco.data.cropping import RandomCrops, collate
 from eqco.data.decoding import UnreadableImageError
-from eqco.data.folders import OnUnreadable
 from eqco.data.images import MemoryImages
 from eqco.data.parameters import STREAM_ORDER, Parameters, counter_generator, draw_parameters
 from eqco.data.sources import Split, write_unreadable
+from eqco.data.stored import OnUnreadable
 from eqco.data.views import Batch, ViewSpec
 from eqco.runtime.errors import InputError
 

@@ -34,6 +34,7 @@ from eqco.encoders.sync_batch_norm import (
     average_running_statistics,
     sync_batch_norm,
 )
+from eqco.encoders.transformers import fix_patches, resize_input, stored_size
 
 __all__ = [
     "RESNETS",
@@ -59,6 +60,7 @@ __all__ = [
     "choose_precision",
     "feature_dim_of",
     "fill",
+    "fix_patches",
     "in_channels_of",
     "linear_head",
     "mlp_head",
@@ -66,11 +68,13 @@ __all__ = [
     "normalised_head",
     "pair_encoders",
     "require_colours",
+    "resize_input",
     "resnet",
     "scheduled_ema_decay",
     "simclrv2_head",
     "split_batch_norm",
     "state_dict_in",
+    "stored_size",
     "swav_head",
     "sync_batch_norm",
     "timm_encoder",

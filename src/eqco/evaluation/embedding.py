@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from eqco.data import EvaluationLoader, Split
 from eqco.data.albums import Album
-from eqco.data.images import FileImages
+from eqco.data.images import StoredImages
 from eqco.encoders import Precision, autocast_to
 from eqco.evaluation.features import fingerprint
 from eqco.runtime.atomic_files import atomic_write, refuse_existing, write_text
@@ -108,11 +108,10 @@ def parts_plan(how: Embedding, albums: Sequence[Album]) -> dict[str, Any]:
     """What decides the vectors: parts of a call with another one are not mixed in."""
     images = hashlib.sha256()
     for album in albums:
-        for number, name in enumerate(album.names):
+        for name in album.names:
             images.update(os.fsencode(name) + b"\0")
-            if isinstance(album.images, FileImages):
-                status = os.stat(album.images.name(number))
-                images.update(f"{status.st_size} {status.st_mtime_ns}".encode())
+        if isinstance(album.images, StoredImages):
+            images.update(album.images.digest().encode())
     return {
         "weights": fingerprint(how.backbone),
         "images": images.hexdigest(),

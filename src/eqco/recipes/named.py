@@ -140,6 +140,25 @@ SWAV = Recipe(
     optimiser=OptimiserSettings(name="lars", base_learning_rate=0.6, weight_decay=1e-6),
 )
 
+# MoCo v3's settings for vision transformers; α is what its batch of 4096 has negatives
+VIT = EncoderSettings(backbone="timm:vit_small_patch16_224", fixed_patches=True)
+VIT_OPTIMISER = OptimiserSettings(
+    name="adamw", base_learning_rate=1.5e-4, weight_decay=0.1, warmup_epochs=40
+)
+SIMCLR_VIT = replace(
+    SIMCLR,
+    objective=ObjectiveSettings(temperature=0.2, alpha=4096),
+    encoder=VIT,
+    optimiser=VIT_OPTIMISER,
+)
+
+MOCO_V3_VIT = replace(
+    MOCO_V3,
+    objective=ObjectiveSettings(temperature=0.2),
+    encoder=replace(VIT, head="mocov3", embedding_dim=256),
+    optimiser=VIT_OPTIMISER,
+)
+
 RECIPES = {
     "simo": SIMO,
     "mocov1": MOCO_V1,
@@ -153,6 +172,8 @@ RECIPES = {
     "mocov3": MOCO_V3,
     "byol": BYOL,
     "swav": SWAV,
+    "simclr-vit": SIMCLR_VIT,
+    "mocov3-vit": MOCO_V3_VIT,
 }
 
 

@@ -32,6 +32,7 @@ PUBLISHED_EPOCHS = 200
 PUBLISHED_TEMPERATURE = 0.2  # of SiMo and MoCo v2
 RATE_WITHOUT_LARS = 0.12  # of SGD at small scales, where a published rate is meant for LARS
 SMALL_GRID = 4  # patches along each side of a small image
+SMALL_TRANSFORMER = "timm:vit_tiny_patch16_224"  # what a vision transformer becomes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,16 +198,19 @@ def at_scale(
         return replace(recipe, **changed, method=method, data=replace(recipe.data, workers=8))
     if recipe.objective.temperature == PUBLISHED_TEMPERATURE:
         changed["objective"] = replace(recipe.objective, temperature=small.temperature)
+    # patches of 16 pixels: an image of twice the side has at least four of them
+    transformer = recipe.encoder.backbone.startswith("timm:vit")
+    light = "light-ln" if recipe.encoder.backbone.endswith("-ln") else "light"
     return replace(
         recipe,
         **changed,
         method=scale_method(
             method, small.ema_decay, scale.memory, ema_schedule=small.ema_schedule, length=length
         ),
-        data=replace(recipe.data, image_size=small.image_size),
+        data=replace(recipe.data, image_size=small.image_size * (2 if transformer else 1)),
         encoder=replace(
             recipe.encoder,
-            backbone="light-ln" if recipe.encoder.backbone.endswith("-ln") else "light",
+            backbone=SMALL_TRANSFORMER if transformer else light,
             bn_groups=min(2, recipe.encoder.bn_groups),
         ),
     )
@@ -257,7 +261,7 @@ def scale_optimiser(optimiser: OptimiserSettings, length: int, scale: Scale) -> 
     A small network is trained by SGD: LARS is for large batches.
     """
     drops = {round(drop * length / PUBLISHED_EPOCHS) for drop in optimiser.drops}
-    if scale.small is not None:
+    if scale.small is not None and optimiser.name != "adamw":  # which has a rate of its own
         rate = scale.small.learning_rate
         if rate is None:
             published = 2 * optimiser.base_learning_rate

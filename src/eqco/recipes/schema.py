@@ -42,6 +42,9 @@ class EncoderSettings:
     """D, the size of queries and keys."""
     bn_groups: int = 1
     """With shuffling BN: parts of the batch with statistics of their own; 1: one statistic."""
+    fixed_patches: bool = False
+    """Of a vision transformer: a random projection of patches and sine-cosine positions, neither of
+    them trained, which keeps it from diverging (MoCo v3)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,8 +66,8 @@ class ObjectiveSettings:
 class OptimiserSettings:
     """How parameters move."""
 
-    name: Literal["sgd", "lars"] = "sgd"
-    """sgd as in the paper; lars as in SimCLR's own."""
+    name: Literal["sgd", "lars", "adamw"] = "sgd"
+    """sgd as in the paper; lars as in SimCLR's own; adamw for vision transformers."""
     base_learning_rate: float = 0.03
     """The rate for `reference` queries per batch."""
     reference: int = 256
@@ -73,9 +76,9 @@ class OptimiserSettings:
     """How the rate follows N (Eq. 8); the square root is for lars, with base 0.075 and reference 1
     in SimCLR."""
     sgd_momentum: float = 0.9
-    """Momentum of the optimiser, not of the key encoder."""
+    """Momentum of the optimiser, not of the key encoder; β₁ of adamw."""
     weight_decay: float = 1e-4
-    """Covers biases and batch norm too with sgd."""
+    """Covers biases and batch norm too with sgd and adamw."""
     schedule: Literal["cosine", "steps"] = "cosine"
     """How the rate falls."""
     warmup_epochs: float = 0.0
@@ -117,6 +120,9 @@ class TrainingSettings:
     """Epochs between checkpoints that are kept for good; 0: only the last two."""
     probe_every: int = 0
     """Epochs between two kNN probes, where the data has labels; 0: only at the end."""
+    logger: tuple[Literal["tensorboard", "csv", "wandb", "mlflow"], ...] = ("tensorboard",)
+    """Who gets the numbers beside metrics.jsonl, any of them; W&B and MLflow are set up by their
+    own environment variables."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,6 +22,8 @@ LEFT_OUT = (
     ("training", "accumulation"),
     ("objective", "normaliser"),
     ("objective", "normaliser_decay"),
+    ("encoder", "fixed_patches"),
+    ("training", "logger"),
 )
 
 
@@ -66,8 +68,8 @@ def with_settings(recipe: Recipe, **settings: Any) -> Recipe:
     >>> changed.training.epochs, changed.objective.temperature
     (30, 0.1)
     """
-    plain = recipe_to_dict(recipe)
-    groups = {name: group for group, values in plain.items() for name in values if name != "name"}
+    plain, known = recipe_to_dict(recipe), dataclasses.asdict(recipe)
+    groups = {name: group for group, values in known.items() for name in values}
     for name, value in settings.items():
         if name not in groups:
             near = difflib.get_close_matches(name, groups, n=1)
@@ -106,7 +108,7 @@ def convert(value: Any, kind: Any, name: str) -> Any:
         return convert(value, next(c for c in choices if c is not type(None)), name)
     if origin is tuple:
         if not isinstance(value, list | tuple):
-            raise InputError(f"{name}={value!r}; it must be a list of numbers.")
+            raise InputError(f"{name}={value!r}; it must be a list.")
         return tuple(convert(entry, choices[0], name) for entry in value)
     if kind is float and (value == "inf" or type(value) in (int, float)):
         try:

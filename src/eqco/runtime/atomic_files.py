@@ -8,7 +8,14 @@ from pathlib import Path
 
 from eqco.runtime.errors import InputError
 
-__all__ = ["atomic_write", "refuse_existing", "refuse_unwritable", "unwritable_error", "write_text"]
+__all__ = [
+    "atomic_write",
+    "refuse_existing",
+    "refuse_existing_folder",
+    "refuse_unwritable",
+    "unwritable_error",
+    "write_text",
+]
 
 
 @contextmanager
@@ -39,6 +46,17 @@ def refuse_existing(path: Path, *, overwrite: bool, option: str = "--out") -> No
     if path.exists() and not overwrite:
         raise InputError(
             f"{path} exists. Pass --overwrite to replace it, or choose another {option}."
+        )
+
+
+def refuse_existing_folder(path: Path, *, overwrite: bool, option: str = "--out") -> None:
+    """Refuse a file, and unasked a folder that holds something."""
+    if path.exists() and not path.is_dir():
+        raise InputError(f"{option} {path} is a file; give the name of a folder.")
+    if path.is_dir() and any(path.iterdir()) and not overwrite:
+        raise InputError(
+            f"{path} holds files. Pass --overwrite to replace those of this export, or choose "
+            f"another {option}."
         )
 
 

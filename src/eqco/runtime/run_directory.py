@@ -42,6 +42,8 @@ class RunDirectory:
         self.environment = path / "environment.json"
         self.metrics = path / "metrics.jsonl"
         self.result = path / "result.json"
+        self.index = path / "index.npz"
+        self.loggers = path / "loggers.json"
         self.job = path / "job"
         self.checkpoints = path / CHECKPOINTS
         self.last = self.checkpoints / "last.pt"

@@ -1,15 +1,15 @@
-"""What a run writes down while it learns: lines of metrics and TensorBoard events.
+"""What a run writes down while it learns: lines of metrics, and numbers for its loggers.
 
 Lines hold only what is a function of the recipe, so that a resumed run writes the same ones; speed
-goes to TensorBoard and the display.
+goes to the loggers and the display.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Any
-
-from torch.utils.tensorboard import SummaryWriter
 
 from eqco.runtime import processes
 from eqco.runtime.run_directory import RunDirectory
+from eqco.training.loggers import Logger, LoggerName, open_loggers
 
 __all__ = ["Journal"]
 
@@ -20,33 +20,46 @@ class Journal:
     Args:
         run: its folder.
         start: the first step to come; what an earlier attempt wrote for it and later is dropped.
+        loggers: that get the numbers too.
+        settings: of the run, for the loggers that show them.
     """
 
-    def __init__(self, run: RunDirectory, start: int):
+    def __init__(
+        self,
+        run: RunDirectory,
+        start: int,
+        loggers: Sequence[LoggerName] = ("tensorboard",),
+        settings: Mapping[str, Any] | None = None,
+    ):
         self.run = run
-        self.events: SummaryWriter | None = None
-        if not processes.is_writer():
-            return
-        run.drop_metrics_after(start)
-        self.events = SummaryWriter(str(run.path / "tensorboard"), purge_step=start + 1)
+        self.writes = processes.is_writer()
+        self.loggers: list[Logger] = []
+        if self.writes:
+            run.drop_metrics_after(start)
+            self.loggers = open_loggers(loggers, run, start, settings or {})
 
     def write(self, step: int, values: dict[str, Any], *, speed: float | None = None) -> None:
-        """One line for the state after `step` steps; numbers become events as well."""
-        if self.events is None:
+        """One line for the state after `step` steps; its numbers go to the loggers as well."""
+        if not self.writes:
             return
         self.run.append_metrics({"step": step, **values})
-        for name, value in values.items():
-            if isinstance(value, int | float) and not isinstance(value, bool):
-                self.events.add_scalar(name, value, step)
+        numbers = {name: float(value) for name, value in values.items() if is_number(value)}
         if speed is not None:
-            self.events.add_scalar("images_per_second", speed, step)
+            numbers["images_per_second"] = speed
+        for logger in self.loggers:
+            logger.write(step, numbers)
 
     def write_once(self, step: int, values: dict[str, Any]) -> None:
         """The same, unless the line stands there already."""
-        if self.events is not None and {"step": step, **values} not in self.run.read_metrics():
+        if self.writes and {"step": step, **values} not in self.run.read_metrics():
             self.write(step, values)
 
     def close(self) -> None:
-        """Flush the events."""
-        if self.events is not None:
-            self.events.close()
+        """Let the loggers send what is left."""
+        for logger in self.loggers:
+            logger.close()
+
+
+def is_number(value: Any) -> bool:
+    """Whether a logger can take it."""
+    return isinstance(value, int | float) and not isinstance(value, bool)

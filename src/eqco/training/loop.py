@@ -31,6 +31,7 @@ from eqco.training.diagnostics import (
     diagnose_embeddings,
 )
 from eqco.training.journal import Journal
+from eqco.training.loggers import LoggerName
 from eqco.training.optimisers import load_optimiser
 
 __all__ = ["Intervals", "Outcome", "StepReport", "TrainerComponents", "run_training", "time_steps"]
@@ -69,6 +70,7 @@ class TrainerComponents:
     pieces: int = 1
     """Micro-batches that share one loss; 1: those of the loader have a loss each."""
     probe: Callable[[nn.Module], dict[str, float]] | None = None
+    loggers: tuple[LoggerName, ...] = ("tensorboard",)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +131,7 @@ def run_training(
     method.train()
     if start == 0:
         warm_up(components)
-    journal = Journal(run, start)
+    journal = Journal(run, start, components.loggers, recipe)
     clock = Clock(start, intervals.total_steps, loader.num_queries)
     diagnostics: Diagnostics | EmbeddingDiagnostics | None = None
     metrics: dict[str, float] = {}

@@ -1,4 +1,4 @@
-"""How parameters move: SGD as in the paper, and LARS as SimCLR's own code has it."""
+"""How parameters move: SGD as in the paper, LARS as SimCLR's own code has it, and AdamW."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from eqco.runtime.errors import InputError
 
-__all__ = ["LARS", "load_optimiser", "sgd"]
+__all__ = ["LARS", "adamw", "load_optimiser", "sgd"]
 
 WAYS = ("foreach", "fused")  # of computing a step
 
@@ -44,6 +44,34 @@ def sgd(
         for parameter in optimiser.param_groups[0]["params"]:
             optimiser.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
     return optimiser
+
+
+def adamw(
+    parameters: Iterable[nn.Parameter],
+    learning_rate: float,
+    *,
+    sgd_momentum: float = 0.9,
+    weight_decay: float = 0.1,
+) -> torch.optim.AdamW:
+    """AdamW, for vision transformers: β₁ is the momentum, β₂ 0.999.
+
+    learning_rate · weight_decay · parameter is taken off every parameter, biases and norms too, as
+    in MoCo v3.
+
+    >>> weight = torch.nn.Parameter(torch.tensor([2.0]))
+    >>> weight.grad = torch.tensor([5.0])
+    >>> adamw([weight], 0.1, weight_decay=0.5).step()
+    >>> weight.data  # 2 − 0.1·0.5·2 − 0.1·sign(5)
+    tensor([1.8000])
+    """
+    check_optimiser(learning_rate, sgd_momentum, weight_decay)
+    return torch.optim.AdamW(
+        parameters,
+        lr=learning_rate,
+        betas=(sgd_momentum, 0.999),
+        weight_decay=weight_decay,
+        fused=True,
+    )
 
 
 @torch.no_grad()
