@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from eqco.contrast import EqCoLoss, KeyQueue, Negatives, SlowCopy, combine_negatives
 from eqco.contrast.in_batch import own_places
-from eqco.contrast.objective import Similarity, gathered
+from eqco.contrast.loss import Similarity, all_keys
 from eqco.integrations.packages import needs
 from eqco.runtime import processes
 from eqco.runtime.errors import InputError
@@ -148,7 +148,7 @@ class EqCoRankingLoss(CachedLossMixin, nn.Module):
         gather = self.gather_across_devices
         here = torch.arange(len(queries), device=queries.device)
         own = (own_places(queries) if gather else here)[:, None]
-        pool = torch.cat([gathered(each, gather) for each in documents])
+        pool = torch.cat([all_keys(each, gather) for each in documents])
         negatives = Negatives(pool, excluded=own)
         key_ids = None if ids is None else self.key_ids(ids)
         if self.queue is not None:
@@ -157,7 +157,7 @@ class EqCoRankingLoss(CachedLossMixin, nn.Module):
                 key_ids = torch.cat([key_ids, self.queue_ids.negatives().keys.long()])
         loss = self.one_way(queries, documents[0], negatives, ids, key_ids)
         if "doc_to_query" in self.directions:
-            anchors = Negatives(gathered(queries, gather), excluded=own)
+            anchors = Negatives(all_keys(queries, gather), excluded=own)
             turned = None if ids is None else ids[:, [1, 0]]
             key_ids = None if turned is None else self.key_ids(turned)
             loss = (loss + self.one_way(documents[0], queries, anchors, turned, key_ids)) / 2
