@@ -4,6 +4,7 @@ Whole folders are marked here, single tests where they stand; a test without a m
 At the end the counts are printed that tests keep by `record_property("count: WHAT", NUMBER)`.
 """
 
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -41,3 +42,35 @@ def pytest_terminal_summary(terminalreporter):
                 counts[name.removeprefix("count: ")] += value
     for name, value in counts.items():
         terminalreporter.write_line(f"{name}: {value:,}")
+
+
+class Pace:
+    """A line now and then: how many tests are done, and how long the rest may take."""
+
+    EVERY = 15.0  # seconds
+
+    def __init__(self, reporter):
+        self.reporter = reporter
+        self.done = 0
+        self.begun = self.printed = time.monotonic()
+
+    def pytest_sessionstart(self, session):
+        self.session = session
+
+    def pytest_runtest_logfinish(self):
+        self.done += 1
+        now = time.monotonic()
+        if now - self.printed >= self.EVERY:
+            self.printed = now
+            total = self.session.testscollected
+            left = (now - self.begun) * (total - self.done) / self.done
+            words = f"{self.done} of {total} tests, about {left / 60:.1f} min left"
+            self.reporter.ensure_newline()
+            self.reporter.write_line(words)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config):
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is not None:  # not in the processes that xdist starts
+        config.pluginmanager.register(Pace(reporter))

@@ -10,8 +10,10 @@ import importlib
 import inspect
 import io
 import os
+import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import eqco
 from eqco.cli.machine_errors import explain_error
@@ -29,7 +31,7 @@ COMMANDS: dict[str, str] = {
     "views": "draw images beside their augmented views, to look at before training",
     "export": "write an encoder for torchvision, timm, ONNX, safetensors or MoCo's scripts",
     "embed": "turn a folder of images into vectors, with any weights",
-    "demo": "see the rule at work: loss, information and gradient against K, in a few minutes",
+    "demo": "see the rule at work: what it does to a training, and similar photos, in minutes",
     "lab": "estimate information between Gaussians; each value says if it is a guaranteed bound",
     "eval": "test an encoder by kNN, probe or linear protocol, beside pixels and random weights",
     "reproduce": "regenerate a figure, table or study of the paper, with its number beside ours",
@@ -41,6 +43,8 @@ TRAIN_PACKAGES = {"tyro", "rich", "matplotlib", "numpy", "PIL", "torchvision", "
 TRAIN_PACKAGES |= {"sklearn"}
 # what says how OpenMP's threads wait: of all its libraries, of GNU's, of LLVM's and Intel's
 WAITING = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"}
+
+HELP_COLUMNS = 100  # more would set the groups of options side by side
 
 
 def overview() -> str:
@@ -55,6 +59,11 @@ def overview() -> str:
             "",
             "commands:",
             *lines,
+            "",
+            "examples:",
+            "  eqco demo                  the whole story in a few minutes",
+            "  eqco train photos/         a folder of images -> an encoder in runs/photos",
+            "  eqco eval runs/photos      how good it is, beside raw pixels and random weights",
             "",
             "options:",
             "  --help     this text",
@@ -126,11 +135,26 @@ def dispatch(name: str, arguments: Sequence[str]) -> int:
 
     module = importlib.import_module(f"eqco.cli.{name}")
     run = module.run
-    if hasattr(module, "parse"):  # its defaults depend on what was given
-        run(module.parse(arguments))
-    else:
-        tyro.cli(run, args=arguments, prog=f"eqco {name}", description=help_text(run.__doc__))
+    with narrow_help(arguments):
+        if hasattr(module, "parse"):  # its defaults depend on what was given
+            run(module.parse(arguments))
+        else:
+            tyro.cli(run, args=arguments, prog=f"eqco {name}", description=help_text(run.__doc__))
     return 0
+
+
+@contextmanager
+def narrow_help(arguments: Sequence[str]) -> Iterator[None]:
+    """While help is printed, let a wide terminal count as one of `HELP_COLUMNS`."""
+    before = os.environ.get("COLUMNS")
+    if {"-h", "--help", "-H", "--help-verbose"}.intersection(arguments):
+        os.environ["COLUMNS"] = str(min(HELP_COLUMNS, shutil.get_terminal_size().columns))
+    try:
+        yield
+    finally:
+        os.environ.pop("COLUMNS", None)
+        if before is not None:
+            os.environ["COLUMNS"] = before
 
 
 def help_text(docstring: str) -> str:
