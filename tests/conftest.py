@@ -4,6 +4,7 @@ Whole folders are marked here, single tests where they stand; a test without a m
 At the end the counts are printed that tests keep by `record_property("count: WHAT", NUMBER)`.
 """
 
+import shutil
 import time
 from collections import Counter
 from pathlib import Path
@@ -16,6 +17,7 @@ settings.register_profile("repeatable", deadline=None, derandomize=True, print_b
 settings.load_profile("repeatable")
 torch.set_num_threads(1)
 
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 MARKS = {"cli": "end_to_end", "processes": "end_to_end", "faults": "faults"}
 
 
@@ -23,6 +25,22 @@ MARKS = {"cli": "end_to_end", "processes": "end_to_end", "faults": "faults"}
 def trained_runs(tmp_path_factory):
     """A folder where experiments find the trainings that others have done."""
     return tmp_path_factory.mktemp("trained_runs")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """A real browser, driven by playwright."""
+    driver = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    with driver.sync_playwright() as playwright:
+        if found is None and not Path(playwright.chromium.executable_path).exists():
+            pytest.skip(
+                "no browser to look at the page with: install Debian's chromium, or run "
+                "`playwright install chromium`"
+            )
+        opened = playwright.chromium.launch(executable_path=found, timeout=180_000)
+        yield opened
+        opened.close()
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses
