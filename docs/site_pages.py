@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
 from eqco.report.page import write_page
 
@@ -25,7 +26,13 @@ def on_files(files: Files, config: Any) -> Files:
     return files
 
 
-def on_page_markdown(markdown: str, **about: Any) -> str:
-    """Links out of docs/ lead to the repository; tables inside `<details>` become tables."""
-    linked = re.sub(r"\]\(\.\./(?!\.)", f"]({SOURCE}", markdown)
-    return linked.replace("<details>", '<details markdown="1">')
+def on_page_markdown(markdown: str, *, page: Page, **about: Any) -> str:
+    """Make of a page what GitHub makes of it.
+
+    Links out of docs/ lead to the repository, tables inside `<details>` are tables, and marks of
+    filled blocks do not stick to what follows.
+    """
+    outside = "../" * (1 + page.file.src_uri.count("/"))
+    linked = markdown.replace(f"]({outside}", f"]({SOURCE}")
+    opened = linked.replace("<details>", '<details markdown="1">')
+    return re.sub(r"<!-- (block [\w-]+|end) -->", "", opened)
