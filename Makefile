@@ -39,7 +39,7 @@ types: .venv/installed-dev
 	$(call timed,types,$(BIN)/mypy)
 
 docs: .venv/installed-docs
-	$(call timed,site,$(BIN)/mkdocs build && echo 'open site/index.html in a browser')
+	$(call timed,site,NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build && echo 'open site/index.html in a browser')
 
 documents: .venv/installed-dev
 	$(call timed,documents,$(BIN)/python docs/fill_documents.py)

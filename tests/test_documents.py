@@ -46,7 +46,11 @@ def test_an_equation_names_functions_and_tests_that_exist(line):
 
 @pytest.mark.parametrize(
     "document",
-    [path for folder in (ROOT, ROOT / "docs", ROOT / "docs/api") for path in sorted(folder.glob("*.md"))],
+    [
+        path
+        for folder in (ROOT, ROOT / "docs", ROOT / "docs/api")
+        for path in sorted(folder.glob("*.md"))
+    ],
     ids=lambda path: path.name,
 )
 def test_links_inside_the_project_lead_somewhere(document):
@@ -101,7 +105,7 @@ def test_the_python_about_own_photos_runs(tmp_path, monkeypatch):
 
 
 @pytest.mark.end_to_end
-@pytest.mark.filterwarnings("ignore::UserWarning:lightning.*", "ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")  # of Lightning, about torch
 def test_the_python_about_own_loops_runs(tmp_path, monkeypatch):
     """DDP and Lightning as they come, with one process."""
     pytest.importorskip("lightning", reason="lightning is not installed")

@@ -28,7 +28,9 @@ def test_a_notebook_runs(path, tmp_path):
     nbformat = pytest.importorskip("nbformat", reason="nbformat is not installed")
     notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)
-    client = nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": tmp_path}})
+    client = nbclient.NotebookClient(
+        notebook, timeout=300, resources={"metadata": {"path": tmp_path}}
+    )
     client.execute()
     printed = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     assert printed

@@ -1,4 +1,4 @@
-"""The package builds, installs into an empty environment, and says the same of itself everywhere."""
+"""The package builds, installs, and says the same of itself everywhere."""
 
 import re
 import subprocess
@@ -75,7 +75,9 @@ def run(*command, **options):
 def test_a_wheel_from_the_source_archive_works_in_an_environment_of_its_own(tmp_path):
     """Built from the archive, so that nothing is missing in it; torch is lent by this one."""
     copy, dist, fresh = tmp_path / "copy", tmp_path / "dist", tmp_path / "fresh"
-    tracked = run("git", "ls-files", "-z", "src", "pyproject.toml", "README.md", "LICENSE", cwd=ROOT)
+    tracked = run(
+        "git", "ls-files", "-z", "src", "pyproject.toml", "README.md", "LICENSE", cwd=ROOT
+    )
     for name in filter(None, tracked.split("\0")):
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
         (copy / name).write_bytes((ROOT / name).read_bytes())

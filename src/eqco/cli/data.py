@@ -30,7 +30,7 @@ def run(
 ) -> None:
     """Describe a data set: splits, classes, sizes, unreadable files, and a contact sheet.
 
-    Names: groceries (built in), groceries-coarse, cifar10, cifar100, stl10, fashion-mnist,
+    Names: groceries, groceries-coarse, signs (built in), cifar10, cifar100, stl10, fashion-mnist,
     imagenette, imagenet. A folder may hold train, val (also valid, validation, dev), test,
     unlabelled; or a folder per class; or images alone.
 

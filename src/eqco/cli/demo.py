@@ -26,9 +26,9 @@ ALPHA, TEMPERATURE = 4096.0, 0.2
 RULE = f"""The same random embeddings under K = 4 to 16384 negatives. Plain InfoNCE's loss, the
 information read off it and its gradient all move with K. With EqCo, α = {ALPHA:g}, they hardly do:
 see the last line."""
-TRAININGS = """One training under InfoNCE, one under EqCo, all else equal. Watch the gradient: with 4
-negatives the task is soon easy, and InfoNCE's dies down. Accuracy is that of nearest neighbours on
-test photos."""
+TRAININGS = """One training under InfoNCE, one under EqCo, all else equal. Watch the gradient: with
+4 negatives the task is soon easy, and InfoNCE's dies down. Accuracy is that of nearest neighbours
+on test photos."""
 SIMILAR = """Test photos and the training photos nearest to them, by the encoder trained with EqCo,
 which saw no labels, and by colours alone."""
 NEXT = """Where to go next:
@@ -113,6 +113,8 @@ def similar_photos(console: Console, trained: TrainedRun, out: Path) -> None:
         console.print(
             f"{name}: of the 10 nearest, {share:.0%} are of the photo's own class", markup=False
         )
-        title = f"By {name}: a test photo, then the training photos nearest to it (green: its class)"
+        title = (
+            f"By {name}: a test photo, then the training photos nearest to it (green: its class)"
+        )
         file = "gallery.png" if name == "the encoder" else "gallery-colours.png"
         written(console, draw_gallery(test, train, out / file, title=title))
