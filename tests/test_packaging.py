@@ -1,5 +1,6 @@
 """The package builds, installs, and says the same of itself everywhere."""
 
+import os
 import re
 import subprocess
 import sys
@@ -65,8 +66,9 @@ def test_all_takes_in_every_extra():
     assert everything.extras == set(PROJECT["optional-dependencies"]) - {"all"}
 
 
-def run(*command, **options):
-    done = subprocess.run(command, capture_output=True, text=True, **options)
+def run(*command, cwd=None):
+    alone = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=alone)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout.strip()
 

@@ -7,7 +7,8 @@ import re
 import pytest
 
 from eqco.cli import plan as command
-from eqco.cli.main import help_text, main
+from eqco.cli.help_text import help_text
+from eqco.cli.main import main
 
 
 def test_the_table_has_margin_rate_and_steps(capsys):

@@ -16,7 +16,7 @@ from eqco.runtime.atomic_files import refuse_existing, refuse_unwritable
 
 
 def run(
-    source: Annotated[str, tyro.conf.Positional] = "groceries",
+    source: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")] = "groceries",
     /,
     *,
     check: Literal["header", "decode"] = "decode",

@@ -7,7 +7,6 @@ are the options and whose docstring is the help text; or with a `parse` of its o
 
 import difflib
 import importlib
-import inspect
 import io
 import os
 import shutil
@@ -16,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import eqco
+from eqco.cli.help_text import help_text
 from eqco.cli.machine_errors import explain_error
 from eqco.runtime.errors import InputError, MissingExtraError
 
@@ -155,12 +155,6 @@ def narrow_help(arguments: Sequence[str]) -> Iterator[None]:
         os.environ.pop("COLUMNS", None)
         if before is not None:
             os.environ["COLUMNS"] = before
-
-
-def help_text(docstring: str) -> str:
-    """A command's docstring without its `Args:`, which the options show themselves."""
-    parts = inspect.cleandoc(docstring).split("\n\n")
-    return "\n\n".join(part.rstrip() for part in parts if not part.startswith("Args:"))
 
 
 def refuse(message: str) -> int:

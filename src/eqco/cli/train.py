@@ -16,6 +16,7 @@ from eqco.assembly.assessment import assess
 from eqco.assembly.choosing import DEFAULT_MINUTES
 from eqco.assembly.runs import RunInfo
 from eqco.cli.display import format_steps, heading
+from eqco.cli.help_text import help_text
 from eqco.cli.launch import (
     LaunchOptions,
     exit_stopped,
@@ -56,7 +57,7 @@ AUTO = "auto"
 class Options(Recipe):
     """The recipe's settings, and what is not part of a recipe."""
 
-    source: Annotated[str, tyro.conf.Positional] = ""
+    source: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")] = ""
     """A folder of images, or a data set by name (`eqco data --help`); if none is given, the
     embedded photos, or with --resume and --extend what the run was started with."""
     recipe: str = AUTO
@@ -132,7 +133,7 @@ def parse(arguments: Sequence[str]) -> Options:
     settings = {entry.name: getattr(recipe, entry.name) for entry in fields(Recipe)}
     defaults = Options(recipe=name, profile=profile or "folder", **settings)
     options = tyro.cli(
-        Options, args=list(arguments), default=defaults, prog="eqco train", description=DESCRIPTION
+        Options, args=list(arguments), default=defaults, prog="eqco train", description=help_text(DESCRIPTION)
     )
     return replace(options, arguments=tuple(arguments))
 
