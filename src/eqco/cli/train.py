@@ -133,7 +133,11 @@ def parse(arguments: Sequence[str]) -> Options:
     settings = {entry.name: getattr(recipe, entry.name) for entry in fields(Recipe)}
     defaults = Options(recipe=name, profile=profile or "folder", **settings)
     options = tyro.cli(
-        Options, args=list(arguments), default=defaults, prog="eqco train", description=help_text(DESCRIPTION)
+        Options,
+        args=list(arguments),
+        default=defaults,
+        prog="eqco train",
+        description=help_text(DESCRIPTION),
     )
     return replace(options, arguments=tuple(arguments))
 

@@ -110,7 +110,7 @@ DEMO = example(
     ),
     desk=few_negatives(
         simo_on(
-            "signs", 20, profiles.DEMO, epochs=100, num_queries=64, diagnose_every=20, probe_every=4
+            "signs", 20, profiles.DEMO, epochs=50, num_queries=64, diagnose_every=20, probe_every=5
         )
     ),
 )
