@@ -70,10 +70,13 @@ class Pace:
     def __init__(self, reporter):
         self.reporter = reporter
         self.done = 0
-        self.begun = self.printed = time.monotonic()
 
     def pytest_sessionstart(self, session):
         self.session = session
+
+    def pytest_runtest_logstart(self):
+        if self.done == 0:
+            self.begun = self.printed = time.monotonic()
 
     def pytest_runtest_logfinish(self):
         self.done += 1
@@ -83,8 +86,7 @@ class Pace:
             total = self.session.testscollected
             left = (now - self.begun) * (total - self.done) / self.done
             words = f"{self.done} of {total} tests, about {left / 60:.1f} min left"
-            self.reporter.ensure_newline()
-            self.reporter.write_line(words)
+            self.reporter.write(f"\n{words}\n")
 
 
 @pytest.hookimpl(trylast=True)

@@ -1,9 +1,10 @@
 """`eqco demo`: the story in a few minutes, with nothing but this package."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.console import Console
+from torch import Tensor
 
 from eqco.assembly import load
 from eqco.cli.reproduce import reproduce_with_progress
@@ -100,7 +101,7 @@ def difference(records: Sequence[Record]) -> str:
 def similar_photos(console: Console, trained: TrainedRun, out: Path) -> None:
     """Galleries by the encoder and by colours, and how often neighbours are of the same class."""
     size = trained.training.data.image_size
-    ways = {
+    ways: dict[str, Callable[[Tensor], Tensor]] = {
         "the encoder": load(trained.directory.path).features,
         "colours alone": ColourHistogram(*MOCO_V2.normalisation(trained.source.channels)),
     }
