@@ -148,12 +148,12 @@ def speed_block() -> str:
     record = benchmark_record("bench-train")
     table = training_ratios(record)
     as_they_come = [line for line in table.lines if "bfloat16" not in line[0]]
-    ratios = [f"{ratio} times those of {pair.split(' over ')[1]}" for pair, ratio, *_ in as_they_come]
+    ratios = [
+        f"{ratio} times those of {pair.split(' over ')[1]}" for pair, ratio, *_ in as_they_come
+    ]
     claimed = [ratio for ratio in ratios if ratio[0].isdigit()]  # the others are within noise
     setting, speeds = table.header[1], ", ".join(claimed) or "the same as others' within noise"
-    return (
-        f"Training end to end ({setting}), images per second are {speeds}. {rounds_note(record)}"
-    )
+    return f"Training end to end ({setting}), images per second are {speeds}. {rounds_note(record)}"
 
 
 def digest(name: str, profile: str) -> str:

@@ -127,7 +127,7 @@ def test_help_begins_with_what_is_needed_first(capsys):
     with pytest.raises(SystemExit):
         main(["train", "--help"])
     text = capsys.readouterr().out.split("positional arguments")[1]
-    flags = ("[DATA]", "--recipe", "--training.epochs", "--training.num-queries", "--method.")
+    flags = ("DATA", "--recipe", "--training.epochs", "--training.num-queries", "--method.")
     places = [text.index(flag) for flag in flags]
     assert places == sorted(places)
 

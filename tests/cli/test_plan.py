@@ -48,7 +48,7 @@ def test_a_memory_budget_is_read_with_its_unit(capsys):
 
 
 def examples():
-    text = help_text(command.run.__doc__).split("Examples:")[1]
+    _, _, text = help_text(command.run.__doc__).partition("Examples:")
     return re.findall(r"eqco (plan .*)", text)
 
 
