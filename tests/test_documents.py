@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from eqco.runtime.errors import InputError
 from eqco.runtime.records import Record, read_record, require_committed
@@ -45,7 +46,11 @@ def test_an_equation_names_functions_and_tests_that_exist(line):
 
 @pytest.mark.parametrize(
     "document",
-    [path for path in (ROOT, ROOT / "docs") for path in sorted(path.glob("*.md"))],
+    [
+        path
+        for folder in (ROOT, ROOT / "docs", ROOT / "docs/api")
+        for path in sorted(folder.glob("*.md"))
+    ],
     ids=lambda path: path.name,
 )
 def test_links_inside_the_project_lead_somewhere(document):
@@ -55,10 +60,10 @@ def test_links_inside_the_project_lead_somewhere(document):
 
 
 def test_make_bench_runs_every_benchmark():
-    recipe = re.search(r"^bench:.*\n\tfor name in (.*?);", (ROOT / "Makefile").read_text(), re.M)
+    names = re.search(r"^BENCHMARKS := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     scripts = (ROOT / "benchmarks").glob("*.py")
     files = {path.stem for path in scripts if "__main__" in path.read_text()}
-    assert set(recipe[1].split()) == files
+    assert set(names[1].split()) == files
 
 
 def blocks(language, document="README.md"):
@@ -66,29 +71,63 @@ def blocks(language, document="README.md"):
     return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
 
 
-def test_the_python_of_the_readme_runs():
-    names = {}
-    for block in blocks("python"):
-        exec(compile(block, "README.md", "exec"), names)
-    assert names["loss"].item() > 0
+def run_blocks(document):
+    names = {"__name__": "page"}
+    for block in blocks("python", document):
+        exec(compile(block, document, "exec"), names)
+    return names
 
 
-def test_the_python_about_small_batches_runs(capsys):
-    names = {}
-    for block in blocks("python", "docs/small_batches.md"):
-        exec(compile(block, "small_batches.md", "exec"), names)
-        assert len(block.splitlines()) < 10
+@pytest.mark.parametrize(
+    "document",
+    [
+        "README.md",
+        *(f"docs/{name}.md" for name in ("index", "batch_16", "small_batches", "text_and_clip")),
+    ],
+)
+def test_the_python_of_a_page_runs(document, capsys):
+    assert run_blocks(document)["loss"].item() > 0
+
+
+def test_tools_for_small_batches_take_few_lines():
+    assert all(len(block.splitlines()) < 10 for block in blocks("python", "docs/small_batches.md"))
+
+
+def test_the_python_about_own_photos_runs(tmp_path, monkeypatch):
+    import eqco
+
+    monkeypatch.chdir(tmp_path)
+    photos = torch.randint(256, (64, 3, 16, 16), dtype=torch.uint8)
+    recipe = eqco.named_recipe("simo", "smoke")
+    eqco.train(photos, recipe, out="runs/photos", show=lambda report: None)
+    names = run_blocks("docs/own_photos.md")
+    assert names["nearest"][0] == 0, "a photo is most like itself"
+
+
+@pytest.mark.end_to_end
+@pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")  # of Lightning, about torch
+def test_the_python_about_own_loops_runs(tmp_path, monkeypatch):
+    """DDP and Lightning as they come, with one process."""
+    pytest.importorskip("lightning", reason="lightning is not installed")
+    monkeypatch.chdir(tmp_path)
+    for name, value in {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("MASTER_PORT", "0")  # any that is free
+    names = run_blocks("docs/own_loop.md")
     assert names["loss"].item() > 0
-    assert capsys.readouterr().out
+    assert names["trainer"].global_step == 4
 
 
 def commands():
-    lines = "\n".join(blocks("bash")).splitlines()
-    return [line.split("#")[0].strip() for line in lines if line.startswith("eqco ")]
+    """Every line of a block of commands that begins with eqco."""
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+        for line in "\n".join(blocks("bash", path.relative_to(ROOT))).splitlines():
+            if line.startswith("eqco "):
+                yield line.split("#")[0].strip()
 
 
-@pytest.mark.parametrize("command", commands())
-def test_every_command_of_the_readme_is_understood(command, monkeypatch, tmp_path):
+@pytest.mark.parametrize("command", sorted(set(commands())))
+def test_every_command_of_the_documents_is_understood(command, monkeypatch, tmp_path):
     """Parsed as it stands; what the commands do has tests of its own."""
     from eqco.cli.main import main
     from eqco.recipes import Recipe, recipe_to_dict

@@ -1,22 +1,26 @@
-"""The demo runs from an empty folder and leaves its pictures; a second call repeats nothing."""
+"""The demo tells its story from an empty folder; a second call repeats nothing."""
 
 import re
 
 from eqco.cli.main import main
 
 
-def test_the_demo_leaves_tables_plots_and_an_encoder(tmp_path, monkeypatch, capsys):
+def test_the_demo_leaves_tables_plots_and_encoders(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["demo", "--profile", "smoke"]) == 0
     text = capsys.readouterr().out
     assert "max/min" in text
-    for row in ("raw pixels", "random weights", "trained"):
+    for row in ("raw pixels", "random weights", "InfoNCE", "EqCo, α=256"):
         assert re.search(rf"{row} +[\d.]+ \[[\d.]+–[\d.]+\]", text), f"{row} with its interval"
+    assert re.search(r"EqCo less InfoNCE in this seed: [+−][\d.]+ points", text)
+    for way in ("the encoder", "colours alone"):
+        assert re.search(rf"{way}: of the 10 nearest, \d+% are", text)
+    assert "eqco train photos/" in text.split("Where to go next")[1]
     assert {path.name for path in (tmp_path / "demo").iterdir()} >= {
         "rule.png",
-        "tab5-smoke.png",
         "demo-smoke.png",
         "gallery.png",
+        "gallery-colours.png",
         "runs",
         "records",
     }

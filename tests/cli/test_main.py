@@ -100,20 +100,39 @@ def test_python_m_eqco_is_the_same_command():
     assert answer.stdout.decode().strip() == f"eqco {eqco.__version__}"
 
 
-def test_long_work_leaves_a_line_a_minute_in_a_log_file(monkeypatch):
-    clock = iter([0.0, 30.0, 60.0, 90.0, 125.0])
+def test_long_work_leaves_lines_with_the_time_left_in_a_log_file(monkeypatch):
+    clock = iter([0.0, 10.0, 60.0, 70.0, 120.0])
     monkeypatch.setattr("eqco.cli.progress.time.monotonic", lambda: next(clock))
     stream = io.StringIO()
     with progress_bar(Console(file=stream), "4 runs", 8) as advance:
         for _ in range(4):
             advance(1)
     assert stream.getvalue().splitlines() == [
-        "4 runs: 25% after 1 min",
-        "4 runs: 50% after 2 min",
+        "4 runs: 25% after 1 min, about 3 min left",
+        "4 runs: 50% after 2 min, about 2 min left",
     ]
 
 
-def test_how_threads_wait_is_said_before_torch_is_loaded():
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_is_no_wider_than_a_hundred_columns(name, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "240")
+    with pytest.raises(SystemExit):
+        main([name, "--help"])
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= cli.HELP_COLUMNS
+    assert os.environ["COLUMNS"] == "240"
+
+
+def test_help_begins_with_what_is_needed_first(capsys):
+    with pytest.raises(SystemExit):
+        main(["train", "--help"])
+    text = capsys.readouterr().out.split("positional arguments")[1]
+    flags = ("DATA", "--recipe", "--training.epochs", "--training.num-queries", "--method.")
+    places = [text.index(flag) for flag in flags]
+    assert places == sorted(places)
+
+
+def test_a_command_is_found_before_torch_is_loaded():
     code = (
         "import sys; from eqco.cli import main as m; m.dispatch = lambda *_: print("
         "'torch' in sys.modules); m.main(['plan'])"

@@ -7,7 +7,8 @@ import re
 import pytest
 
 from eqco.cli import plan as command
-from eqco.cli.main import help_text, main
+from eqco.cli.help_text import help_text
+from eqco.cli.main import main
 
 
 def test_the_table_has_margin_rate_and_steps(capsys):
@@ -59,7 +60,7 @@ def test_a_memory_budget_is_read_with_its_unit(capsys):
 
 
 def examples():
-    text = help_text(command.run.__doc__).split("Examples:")[1]
+    _, _, text = help_text(command.run.__doc__).partition("Examples:")
     return re.findall(r"eqco (plan .*)", text)
 
 

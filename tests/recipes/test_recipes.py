@@ -237,7 +237,7 @@ def test_infinity_survives_json():
             lambda: recipe_from_dict({"objective": {"apha": 1}}),
             "in objective. Did you mean 'alpha'",
         ),
-        (lambda: recipe_from_dict({"zzz": 1}), "There are: method"),
+        (lambda: recipe_from_dict({"zzz": 1}), "There are: training"),
         (lambda: recipe_from_dict({"objective": 3}), "must be a group of settings"),
         (lambda: recipe_from_dict([]), "a recipe must be a group"),
         (lambda: recipe_from_dict({"objective": {"alpha": "many"}}), "objective.alpha='many'"),

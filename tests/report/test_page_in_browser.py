@@ -3,7 +3,6 @@
 import json
 import math
 import shlex
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,22 +27,6 @@ from eqco.theory import (
 
 pytestmark = pytest.mark.end_to_end
 RESULTS = Path(__file__).parents[2] / "results"
-NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
-
-
-@pytest.fixture(scope="module")
-def browser():
-    driver = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    found = next(filter(None, map(shutil.which, NAMES)), None)
-    with driver.sync_playwright() as playwright:
-        if found is None and not Path(playwright.chromium.executable_path).exists():
-            pytest.skip(
-                "no browser to look at the page with: install Debian's chromium, or run "
-                "`playwright install chromium`"
-            )
-        opened = playwright.chromium.launch(executable_path=found, timeout=180_000)
-        yield opened
-        opened.close()
 
 
 @pytest.fixture(scope="module")
@@ -171,7 +154,7 @@ def test_the_live_chart_is_the_theory_with_and_without_the_rule(visit, report):
 
 @pytest.mark.parametrize(
     ("name", "profile"),
-    [("tab5", "paper"), ("study-bound", "desk"), ("demo", "desk"), ("cifar10-simo", "desk")],
+    [("tab5", "paper"), ("study-bound", "desk"), ("cifar10-simo", "desk")],
 )
 def test_charts_have_the_recorded_points(visit, report, name, profile):
     page = visit(report)

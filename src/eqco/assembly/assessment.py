@@ -1,13 +1,13 @@
 """The truth about a training, on validation images: beside pixels, colours and random weights."""
 
-from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from eqco.assembly.comparison import pixel_side
+from eqco.assembly.comparison import Stage, pixel_side
 from eqco.assembly.parts import validation_splits
 from eqco.assembly.weights import Weights, random_like
 from eqco.data import Source, Split
@@ -76,7 +76,7 @@ def assess(
     *,
     device: torch.device | str = "cpu",
     workers: int = 0,
-    advance: Callable[[str], None] = lambda name: None,
+    stage: Stage = lambda title, total: nullcontext(lambda count: None),
 ) -> Assessment | None:
     """kNN and probe on validation images; None where there are no labels to ask about."""
     splits = validation_splits(source)
@@ -94,12 +94,20 @@ def assess(
     encoders.append((Path(weights.name).name, weights.backbone, weights.image_size))
     rows = []
     for name, encoder, size in encoders:
-        advance(name)
-        train_features, val_features = (
-            extract_features(encoder.to(device), split, size=size, device=device, workers=workers)
-            for split in (train, val)
-        )
-        rows.append(assessed_row(name, train_features, val_features))
+        with stage(f"features of {name}", len(train) + len(val)) as advance:
+            train_features, val_features = (
+                extract_features(
+                    encoder.to(device),
+                    split,
+                    size=size,
+                    device=device,
+                    workers=workers,
+                    advance=advance,
+                )
+                for split in (train, val)
+            )
+        with stage(f"accuracy of {name}", 0):
+            rows.append(assessed_row(name, train_features, val_features))
     return Assessment(
         rows=tuple(rows),
         train=train,

@@ -22,7 +22,7 @@ from eqco.evaluation.probe import probe_accuracy
 from eqco.evaluation.scores import Interval, bootstrap, top_k
 from eqco.runtime.errors import InputError
 
-__all__ = ["Evaluation", "Row", "compare_encoder"]
+__all__ = ["Evaluation", "Row", "Stage", "compare_encoder"]
 
 ProtocolName = Literal["knn", "probe", "linear", "finetune"]
 # title and units of a stretch of work -> a context that gives a function to call with units done

@@ -228,7 +228,7 @@ def resume(
         path: the run directory, or one of its checkpoint files.
         data: as for `train`; None: what the run was started with, by name or path.
         encoder: the backbone that was given to `train`, if one was.
-        device, timeout, on_start, show: as for `train`.
+        device: as for `train`, and so are the others.
     """
     path = Path(path).resolve()
     checkpoint = path if path.suffix == ".pt" else None

@@ -16,7 +16,7 @@ from eqco.runtime.atomic_files import refuse_existing, refuse_unwritable
 
 
 def run(
-    source: Annotated[str, tyro.conf.Positional] = "groceries",
+    source: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")] = "groceries",
     /,
     *,
     check: Literal["header", "decode"] = "decode",
@@ -30,7 +30,7 @@ def run(
 ) -> None:
     """Describe a data set: splits, classes, sizes, unreadable files, and a contact sheet.
 
-    Names: groceries (built in), groceries-coarse, cifar10, cifar100, stl10, fashion-mnist,
+    Names: groceries, groceries-coarse, signs (built in), cifar10, cifar100, stl10, fashion-mnist,
     imagenette, imagenet. A folder may hold train, val (also valid, validation, dev), test,
     unlabelled; or a folder per class; or images alone.
 

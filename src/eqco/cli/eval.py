@@ -1,7 +1,6 @@
 """`eqco eval`: the accuracy of an encoder, beside raw pixels and random weights."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -14,7 +13,7 @@ from rich.console import Console
 from eqco.assembly import Weights
 from eqco.assembly.comparison import compare_encoder
 from eqco.assembly.parts import check_device
-from eqco.cli.progress import progress_bar
+from eqco.cli.progress import show_stage
 from eqco.cli.weights import AS_IN_WEIGHTS, Network, list_unreadable, refuse_several_processes
 from eqco.data.opening import DEFAULT_ROOT, kind_of, open_source, resolved_name
 from eqco.data.scanning import Check
@@ -209,14 +208,3 @@ def notes(weights: Weights, began: dict[str, Any], source: str) -> Iterator[str]
             f"trained on all images of {own} (--unlabelled): those it is tested on were among "
             f"them, without their labels"
         )
-
-
-@contextmanager
-def show_stage(console: Console, title: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar where the length of a stretch of work is known, its title where it is not."""
-    if total:
-        with progress_bar(console, title, total) as advance:
-            yield advance
-    else:
-        with console.status(title):
-            yield lambda count: None

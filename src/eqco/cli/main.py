@@ -7,13 +7,15 @@ are the options and whose docstring is the help text; or with a `parse` of its o
 
 import difflib
 import importlib
-import inspect
 import io
 import os
+import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import eqco
+from eqco.cli.help_text import help_text
 from eqco.cli.machine_errors import explain_error
 from eqco.runtime.errors import InputError, MissingExtraError
 
@@ -31,7 +33,7 @@ COMMANDS: dict[str, str] = {
     "index": "make the photos of a folder searchable by an encoder",
     "search": "find the photos most like one, or near-duplicates, with a contact sheet",
     "embed": "turn a folder of images into vectors, with any weights",
-    "demo": "see the rule at work: loss, information and gradient against K, in a few minutes",
+    "demo": "see the rule at work: what it does to a training, and similar photos, in minutes",
     "lab": "estimate information between Gaussians; each value says if it is a guaranteed bound",
     "eval": "test an encoder by kNN, probe or linear protocol, beside pixels and random weights",
     "compare": "set several runs side by side: settings, curves, accuracy, speed, one plot",
@@ -43,6 +45,8 @@ COMMANDS: dict[str, str] = {
 # What `pip install ".[train]"` brings; a missing one is answered with that line.
 TRAIN_PACKAGES = {"tyro", "rich", "matplotlib", "numpy", "PIL", "torchvision", "tensorboard"}
 TRAIN_PACKAGES |= {"sklearn"}
+
+HELP_COLUMNS = 100  # more would set the groups of options side by side
 
 
 def overview() -> str:
@@ -57,6 +61,11 @@ def overview() -> str:
             "",
             "commands:",
             *lines,
+            "",
+            "examples:",
+            "  eqco demo                  the whole story in a few minutes",
+            "  eqco train photos/         a folder of images -> an encoder in runs/photos",
+            "  eqco eval runs/photos      how good it is, beside raw pixels and random weights",
             "",
             "options:",
             "  --help     this text",
@@ -117,17 +126,26 @@ def dispatch(name: str, arguments: Sequence[str]) -> int:
 
     module = importlib.import_module(f"eqco.cli.{name}")
     run = module.run
-    if hasattr(module, "parse"):  # its defaults depend on what was given
-        run(module.parse(arguments))
-    else:
-        tyro.cli(run, args=arguments, prog=f"eqco {name}", description=help_text(run.__doc__))
+    with narrow_help(arguments):
+        if hasattr(module, "parse"):  # its defaults depend on what was given
+            run(module.parse(arguments))
+        else:
+            tyro.cli(run, args=arguments, prog=f"eqco {name}", description=help_text(run.__doc__))
     return 0
 
 
-def help_text(docstring: str) -> str:
-    """A command's docstring without its `Args:`, which the options show themselves."""
-    parts = inspect.cleandoc(docstring).split("\n\n")
-    return "\n\n".join(part.rstrip() for part in parts if not part.startswith("Args:"))
+@contextmanager
+def narrow_help(arguments: Sequence[str]) -> Iterator[None]:
+    """While help is printed, let a wide terminal count as one of `HELP_COLUMNS`."""
+    before = os.environ.get("COLUMNS")
+    if {"-h", "--help", "-H", "--help-verbose"}.intersection(arguments):
+        os.environ["COLUMNS"] = str(min(HELP_COLUMNS, shutil.get_terminal_size().columns))
+    try:
+        yield
+    finally:
+        os.environ.pop("COLUMNS", None)
+        if before is not None:
+            os.environ["COLUMNS"] = before
 
 
 def refuse(message: str) -> int:

@@ -7,14 +7,16 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-__all__ = ["progress_bar"]
+from eqco.report.status import duration
+
+__all__ = ["progress_bar", "show_stage"]
 
 
-EVERY = 60.0  # seconds between two lines of a log file
+EVERY = 20.0  # seconds between two lines of a log file
 
 
-class MinuteLines:
-    """A line every minute: work that takes less leaves none."""
+class LinesNowAndThen:
+    """A line every so often: work that takes less leaves none."""
 
     def __init__(self, console: Console, title: str, total: int):
         self.console, self.title, self.total = console, title, total
@@ -27,8 +29,9 @@ class MinuteLines:
         now = time.monotonic()
         if now - self.printed >= EVERY:
             self.printed = now
-            share, minutes = self.done / self.total, (now - self.begun) / 60
-            line = f"{self.title}: {share:.0%} after {minutes:.0f} min"
+            share, spent = self.done / self.total, now - self.begun
+            left = f", about {duration(spent * (1 - share) / share)} left" if share else ""
+            line = f"{self.title}: {share:.0%} after {duration(spent)}{left}"
             self.console.print(line, markup=False, highlight=False)
 
 
@@ -39,7 +42,7 @@ def progress_bar(console: Console, title: str, total: int) -> Iterator[Callable[
         yield lambda count: None
         return
     if not console.is_terminal:
-        yield MinuteLines(console, title, total).advance
+        yield LinesNowAndThen(console, title, total).advance
         return
     bar = Progress(
         TextColumn("{task.description}"),
@@ -53,3 +56,14 @@ def progress_bar(console: Console, title: str, total: int) -> Iterator[Callable[
     with bar:
         task = bar.add_task(title, total=total)
         yield lambda count: bar.advance(task, count)
+
+
+@contextmanager
+def show_stage(console: Console, title: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A bar where the length of a stretch of work is known, its title where it is not."""
+    if total:
+        with progress_bar(console, title, total) as advance:
+            yield advance
+    else:
+        with console.status(title):
+            yield lambda count: None

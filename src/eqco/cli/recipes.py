@@ -17,7 +17,11 @@ SIDE_BY_SIDE = 4  # recipes in one table
 WIDTH = 80  # columns that the table takes at most; a narrower terminal folds its lines itself
 
 
-def run(name: Annotated[str, tyro.conf.Positional] = "", *, profile: str = "paper") -> None:
+def run(
+    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")] = "",
+    *,
+    profile: str = "paper",
+) -> None:
     """List the published recipes, or show one as the JSON that `eqco train --recipe` takes.
 
     Args:

@@ -41,7 +41,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def run(
-    experiment: Annotated[str, tyro.conf.Positional] = "",
+    experiment: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="EXPERIMENT")] = "",
     *,
     profile: str = "desk",
     seeds: tuple[int, ...] = (),

@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +16,7 @@ from eqco.assembly.assessment import assess
 from eqco.assembly.choosing import DEFAULT_MINUTES
 from eqco.assembly.runs import RunInfo
 from eqco.cli.display import format_steps, heading
+from eqco.cli.help_text import help_text
 from eqco.cli.launch import (
     LaunchOptions,
     exit_stopped,
@@ -23,6 +25,7 @@ from eqco.cli.launch import (
     refused_flag,
     speaks,
 )
+from eqco.cli.progress import show_stage
 from eqco.data.opening import short_name
 from eqco.recipes import RECIPES, Recipe, named_recipe, read_recipe, recipe_from_dict
 from eqco.recipes.rules import BASE
@@ -54,27 +57,19 @@ AUTO = "auto"
 class Options(Recipe):
     """The recipe's settings, and what is not part of a recipe."""
 
-    source: Annotated[str, tyro.conf.Positional] = ""
+    source: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")] = ""
     """A folder of images, a CSV or Parquet list of them, WebDataset shards
     ("train-{0000..0031}.tar"), hf:PATH or hf:NAME of the library datasets, or a data set by name
     (`eqco data --help`); if none is given, the embedded photos, or with --resume and --extend what
     the run was started with."""
-    minutes: float = DEFAULT_MINUTES
-    """How long the training may take, where its length is chosen."""
-    unlabelled: bool = False
-    """Of a folder, take all images without classes."""
-    channels: int | None = None
-    """Bands of every image. By default pictures are colour; npy (height, width, bands), 16-bit grey
-    and TIFFs of bands are taken as they are. 1 keeps grey pictures grey; 3 makes all colour."""
-    cache_gib: float = 4.0
-    """Image files are decoded and shrunk once, into a cache in the run directory, if that takes
-    less than this; 0: every epoch decodes them anew."""
     recipe: str = AUTO
     """auto: chosen for the images and the machine; simo or another name of `eqco recipes`; or a
     JSON file such as a run's recipe.json."""
     profile: str = "folder"
     """What a named recipe is scaled to: folder (32 pixels, 20 epochs), desk (16 pixels, 12 epochs,
     as in the recorded CIFAR-10 experiments), paper, embedded, demo or smoke; see `eqco recipes`."""
+    minutes: float = DEFAULT_MINUTES
+    """How long the training may take, where its length is chosen."""
     out: Path | None = None
     """The run directory; runs/ and the name of the data or of the recipe if none is given."""
     resume: Path | None = None
@@ -84,6 +79,14 @@ class Options(Recipe):
     a learning rate and a decay of the key encoder that begin anew."""
     init: str | None = None
     """First weights: a run, or a file of weights of torchvision, timm or MoCo."""
+    unlabelled: bool = False
+    """Of a folder, take all images without classes."""
+    channels: int | None = None
+    """Bands of every image. By default pictures are colour; npy (height, width, bands), 16-bit grey
+    and TIFFs of bands are taken as they are. 1 keeps grey pictures grey; 3 makes all colour."""
+    cache_gib: float = 4.0
+    """Image files are decoded and shrunk once, into a cache in the run directory, if that takes
+    less than this; 0: every epoch decodes them anew."""
     launch: Annotated[LaunchOptions, tyro.conf.arg(name="")] = field(default_factory=LaunchOptions)
     arguments: tyro.conf.Suppress[tuple[str, ...]] = ()
     """As they were given, for the other processes."""
@@ -131,7 +134,11 @@ def parse(arguments: Sequence[str]) -> Options:
     settings = {entry.name: getattr(recipe, entry.name) for entry in fields(Recipe)}
     defaults = Options(recipe=name, profile=profile or "folder", **settings)
     options = tyro.cli(
-        Options, args=list(arguments), default=defaults, prog="eqco train", description=DESCRIPTION
+        Options,
+        args=list(arguments),
+        default=defaults,
+        prog="eqco train",
+        description=help_text(DESCRIPTION),
     )
     return replace(options, arguments=tuple(arguments))
 
@@ -250,14 +257,13 @@ def conclude(outcome: Outcome, begun: RunInfo, options: Options) -> None:
         return
     print(f"trained for {format_steps(outcome.step)}: {place}")
     console = Console()
-    with console.status("comparing with pixels, colours and random weights") as status:
-        found = assess(
-            open_weights(place),
-            begun.source,
-            device=options.launch.device,
-            workers=begun.recipe.data.workers,
-            advance=lambda name: status.update(f"accuracy of {name}"),
-        )
+    found = assess(
+        open_weights(place),
+        begun.source,
+        device=options.launch.device,
+        workers=begun.recipe.data.workers,
+        stage=partial(show_stage, console),
+    )
     print_assessment(console, found, begun, place)
     for path in write_assessment(found, begun, place):
         console.print(f"written: {path}", markup=False, highlight=False)

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import tyro
 from rich.console import Console
 
+from eqco.cli.help_text import help_text
 from eqco.cli.launch import (
     LaunchOptions,
     exit_stopped,
@@ -103,7 +104,7 @@ def parse(arguments: Sequence[str]) -> Options:
         args=[a for place, a in enumerate(arguments) if place or a != "detection"],
         default=Options(**values),
         prog="eqco transfer detection",
-        description=DESCRIPTION,
+        description=help_text(DESCRIPTION),
     )
     return replace(options, arguments=tuple(arguments))
 

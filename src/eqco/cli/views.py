@@ -14,7 +14,7 @@ from eqco.runtime.errors import InputError
 
 
 def run(
-    source: Annotated[str, tyro.conf.Positional] = "groceries",
+    source: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")] = "groceries",
     /,
     *,
     pipeline: str = "mocov2",

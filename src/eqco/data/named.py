@@ -20,19 +20,21 @@ from eqco.runtime.errors import InputError
 
 __all__ = ["EMBEDDED", "NAMED", "open_embedded", "open_named"]
 
-EMBEDDED = ("groceries", "groceries-coarse")
+EMBEDDED = ("groceries", "groceries-coarse", "signs")
 GREY = ("fashion-mnist",)  # repeated to three channels, unless one is wanted
 
 
 def open_embedded(name: str = "groceries") -> Source:
-    """The photographs that come with the package: fruit at 64 pixels, 14 classes (coarse: 5).
+    """The photographs that come with the package, at 64 pixels: fruit of 14 classes (coarse: 5), or
+    hands that sign one of ten digits.
 
     >>> source = open_embedded()
     >>> {name: len(split) for name, split in source.splits.items()}
     {'train': 675, 'val': 57, 'test': 661}
     """
     kind = "coarse" if name == "groceries-coarse" else "fine"
-    with np.load(Path(__file__).with_name("groceries64.npz")) as archive:
+    file = "signs64.npz" if name == "signs" else "groceries64.npz"
+    with np.load(Path(__file__).with_name(file)) as archive:
         stored = {key: archive[key] for key in archive.files}
     data, ends = stored["jpeg"].tobytes(), stored["offset"]
     arrays = [

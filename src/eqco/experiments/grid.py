@@ -91,6 +91,14 @@ def pretrain_and_evaluate(task: TrainingTask, seed: int, context: RunContext) ->
         name: thin([(line["step"], line[name]) for line in lines if name in line])
         for name in CURVES
     }
+    probes = [
+        (line["step"], 100 * value)
+        for line in lines
+        for name, value in line.items()
+        if name.startswith("probe/")
+    ]
+    if len(probes) > 1:  # not at the end alone
+        curves["probe"] = thin(probes)
     last: Mapping[str, Any] = next((e for e in reversed(lines) if "information" in e), {})
     saturation = [
         (line["step"], line["positive_probability"])

@@ -20,8 +20,11 @@ from eqco.training.loop import StepReport
 __all__ = ["IMAGES", "TrainedRun", "open_data", "train_once", "training_steps"]
 
 # Training and test images of the sets that experiments use: known before they are opened.
-IMAGES = {"groceries": 675, "cifar10": 50_000, "imagenet": 1_281_167, "cifar10-5000": 5000}
-TEST_IMAGES = {"groceries": 661, "cifar10": 10_000, "imagenet": 50_000}
+IMAGES = {
+    **{"groceries": 675, "signs": 1448, "cifar10": 50_000, "cifar10-5000": 5000},
+    "imagenet": 1_281_167,
+}
+TEST_IMAGES = {"groceries": 661, "signs": 409, "cifar10": 10_000, "imagenet": 50_000}
 # Sets whose training images are a part of another's; accuracies are by the labels of the whole.
 PARTS = {"cifar10-5000": "cifar10"}
 

@@ -91,10 +91,10 @@ class OptimiserSettings:
 class TrainingSettings:
     """The run."""
 
-    num_queries: int = 256
-    """N: queries per batch over all processes; for SimCLR, pairs."""
     epochs: int = 200
     """Passes over the training images."""
+    num_queries: int = 256
+    """N: queries per batch over all processes; for SimCLR, pairs."""
     accumulation_steps: int = 1
     """Micro-batches that a batch is computed in."""
     accumulation: Literal["independent", "cached"] = "independent"
@@ -129,12 +129,12 @@ class TrainingSettings:
 class Recipe:
     """Everything that decides what a training run does."""
 
+    training: TrainingSettings = field(default_factory=TrainingSettings)
     method: MethodSettings = field(default_factory=SiMoSettings)
     objective: ObjectiveSettings = field(default_factory=ObjectiveSettings)
     data: DataSettings = field(default_factory=DataSettings)
     encoder: EncoderSettings = field(default_factory=EncoderSettings)
     optimiser: OptimiserSettings = field(default_factory=OptimiserSettings)
-    training: TrainingSettings = field(default_factory=TrainingSettings)
 
     def __post_init__(self) -> None:
         check_ranges(self)

@@ -7,6 +7,7 @@ from statistics import fmean
 from typing import Any
 
 from eqco.experiments.coordinates import Coordinates, distinct, group_by
+from eqco.experiments.examples import trainings
 from eqco.experiments.experiment import Comparison, Experiment
 from eqco.experiments.fig1 import CELLS as FIG1_CELLS
 from eqco.experiments.grid import TITLES, by_run
@@ -40,6 +41,9 @@ __all__ = [
     "saturation_charts",
     "search_bars",
 ]
+
+
+COLOURED = ("infonce", "eqco")  # two trainings of an example
 
 
 def quantity_of(records: Sequence[Record]) -> Quantity:
@@ -94,7 +98,7 @@ def information_charts(experiment: Experiment[Any], records: Sequence[Record]) -
         if runs and cell.at.num_negatives:
             shade = SHADES[2 * counts.index(cell.at.num_negatives) + 1]
             name = words(cell.at.only("num_negatives"))
-            line = mean_information(name, list(runs.values()), shade)
+            line = mean_curve(name, list(runs.values()), shade)
             lines.setdefault(cell.at.alpha, []).append(line)
     titles = {
         alpha: f"EqCo, α={alpha:g}: an estimate where α > K" if alpha else "InfoNCE: a bound"
@@ -108,11 +112,13 @@ def information_charts(experiment: Experiment[Any], records: Sequence[Record]) -
     )
 
 
-def mean_information(name: str, records: Sequence[Record], colour: str) -> Series:
-    """The mean over seeds of f̂ at each step that all have, with the range."""
+def mean_curve(
+    name: str, records: Sequence[Record], colour: str, curve: str = "information"
+) -> Series:
+    """The mean over seeds of a curve at each step that all have, with the range."""
     by_step: dict[float, list[float]] = {}
     for record in records:
-        for step, value in record.curves["information"]:
+        for step, value in record.curves[curve]:
             by_step.setdefault(step, []).append(value)
     common = {step: found for step, found in by_step.items() if len(found) == len(records)}
     several = len(records) > 1
@@ -194,15 +200,26 @@ def detection_charts(experiment: Experiment[Any], records: Sequence[Record]) -> 
 
 
 def example_charts(experiment: Experiment[Any], records: Sequence[Record]) -> list[Chart]:
-    """Accuracies with their intervals over test images, and the curves of every seed."""
-    names = [f"seed {record.seed}" for record in records]
-    seeds = list(zip(names, records, colours_of(names), strict=True))
-    kind = records[0].curves["information_kind"]
-    titles = {"information": f"f̂, nats ({kind})", "gradient_norm_mean": "mean ‖dL/dq‖"}
+    """Accuracies with their intervals over test images, and a curve for each training or seed."""
     charts = bars_of_cells(experiment.compare(records), Quantity())
+    by_name = trainings(records)
+    kind = records[0].curves["information_kind"]
+    titles = {"gradient_norm_mean": "mean ‖dL/dq‖", "information": f"f̂, nats ({kind})"}
+    if len(by_name) > 1:
+        lines = {name: (own, COLOURED[place]) for place, (name, own) in enumerate(by_name.items())}
+        titles = {"probe": "kNN on validation photos, %", "gradient_norm_mean": "mean ‖dL/dq‖"}
+    else:
+        names = [f"seed {record.seed}" for record in records]
+        each = zip(names, records, colours_of(names), strict=True)
+        lines = {name: ([record], colour) for name, record, colour in each}
     for curve, title in titles.items():
-        series = [Series(name=n, points=r.curves[curve], colour=colour) for n, r, colour in seeds]
-        charts.append(Chart(title=title, x_label="step", series=series))
+        series = [
+            mean_curve(name, own, colour, curve)
+            for name, (own, colour) in lines.items()
+            if all(curve in record.curves for record in own)
+        ]
+        if series:
+            charts.append(Chart(title=title, x_label="step", series=series))
     return charts
 
 

@@ -233,11 +233,14 @@ def search_extremes(experiment: Experiment[Any], records: Sequence[Record]) -> s
 
 def example_accuracy(experiment: Experiment[Any], records: Sequence[Record]) -> str:
     """What training reached, beside what it had to beat."""
-    pixels, random, trained = (cell.mean for cell in experiment.compare(records))
+    pixels, random, *trained = experiment.compare(records)
+    reached = " and ".join(
+        f"{cell.mean:.1f} %" + (f" with {cell.row}" if len(trained) > 1 else "") for cell in trained
+    )
     return (
-        f"SiMo with {records[0].curves['num_negatives']} negatives reaches {trained:.1f} % by "
-        f"nearest neighbours on {records[0].recipe['data']}; raw pixels reach {pixels:.1f} %, "
-        f"random weights {random:.1f} %."
+        f"SiMo with {records[0].curves['num_negatives']} negatives reaches {reached} by nearest "
+        f"neighbours on {records[0].recipe['data']}; raw pixels reach {pixels.mean:.1f} %, "
+        f"random weights {random.mean:.1f} %{noise(trained)}."
     )
 
 

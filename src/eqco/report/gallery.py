@@ -12,7 +12,7 @@ from eqco.evaluation.features import Features
 from eqco.evaluation.knn import nearest
 from eqco.runtime.seeds import generator_for
 
-__all__ = ["draw_gallery"]
+__all__ = ["draw_gallery", "neighbours_of_its_class"]
 
 TILE, FRAME = 72, 3
 RIGHT, WRONG, QUERY = "#55935c", "#c44e52", "#ffffff"
@@ -75,3 +75,14 @@ def frame(image: Image.Image, colour: str) -> Image.Image:
     square = Image.new("RGB", (TILE - 2 * FRAME, TILE - 2 * FRAME), "white")
     square.paste(inner, ((square.width - inner.width) // 2, (square.height - inner.height) // 2))
     return ImageOps.expand(square, FRAME, colour)
+
+
+def neighbours_of_its_class(test: Features, train: Features, count: int = 10) -> float:
+    """How many of the nearest train images are of the test image's class, as a share of all.
+
+    >>> one_hot = Features(torch.eye(3), torch.tensor([0, 1, 1]))
+    >>> neighbours_of_its_class(one_hot, one_hot, count=1)
+    1.0
+    """
+    _, places = nearest(test.values, train.values, count)
+    return float((train.labels[places] == test.labels[:, None]).double().mean())
