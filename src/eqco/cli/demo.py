@@ -94,8 +94,9 @@ def difference(records: Sequence[Record]) -> str:
     points = 100 * (eqco[0]["knn"] - plain[0]["knn"])
     factor = eqco[0]["gradient_norm"] / plain[0]["gradient_norm"]
     return (
-        f"EqCo less InfoNCE in this seed: {signed_number(points)} points of accuracy (the intervals "
-        f"above say how much can be chance), with a gradient {factor:.1f} times as large at the end."
+        f"EqCo less InfoNCE in this seed: {signed_number(points)} points of accuracy (the "
+        f"intervals above say how much can be chance), with a gradient {factor:.1f} times as "
+        f"large at the end."
     )
 
 
