@@ -55,7 +55,8 @@ def profile_of(name: str) -> str:
     """The profile whose records the documents show."""
     if name == "tab5":
         return "paper"
-    return "desk" if "desk" in find_experiment(name).profiles else FEW_IMAGES
+    profiles = find_experiment(name).profiles
+    return next(each for each in ("desk", FEW_IMAGES, "embedded") if each in profiles)
 
 
 def records_of(name: str, profile: str | None = None) -> list[Record]:
