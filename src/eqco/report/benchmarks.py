@@ -339,6 +339,8 @@ def accuracy_tables(record: Record) -> list[Table]:
     found = []
     for data, images in record.recipe["data"].items():
         keys = [key.split("/") for key in record.metrics if key.startswith(f"{data}/")]
+        if not keys:  # not measured yet
+            continue
         lines = []
         for row in distinct(key[1] for key in keys):
             runs = distinct(key[2] for key in keys if key[1] == row)
