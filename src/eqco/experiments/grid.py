@@ -185,10 +185,13 @@ def grid_experiment(
     """
 
     def compare(records: Sequence[Record]) -> list[Comparison]:
-        return quantity_table(cells[profile_of(records)], records, main, axis)
+        here = cells.get(profile_of(records))
+        return quantity_table(here, records, main, axis) if here else []
 
     def conclude(records: Sequence[Record]) -> dict[str, list[Comparison]]:
-        here = cells[profile_of(records)]
+        here = cells.get(profile_of(records))
+        if not here:  # nothing was run, and nothing is published
+            return {}
         tables = {
             heading: differences(here, records, baseline, axis)
             for heading, baseline in (baselines or {}).items()
@@ -198,7 +201,9 @@ def grid_experiment(
         return {heading: table for heading, table in tables.items() if table}
 
     def further(records: Sequence[Record]) -> dict[str, list[Comparison]]:
-        here = cells[profile_of(records)]
+        here = cells.get(profile_of(records))
+        if not here:
+            return {}
         metrics = [metric_of(here) if each == "accuracy" else each for each in quantities]
         tables = {TITLES[metric]: quantity_table(here, records, metric, axis) for metric in metrics}
         tables["What training must beat"] = references(records)
