@@ -110,8 +110,13 @@ def remembered(source):
 
 def light(method, **changes):
     """A network that can be built for any bands, and images large enough for a jigsaw."""
-    encoder = EncoderSettings(backbone="light", embedding_dim=4)
-    return tiny(method, encoder=encoder, data=DataSettings(image_size=12), **changes)
+    usual = {
+        "encoder": EncoderSettings(backbone="light", embedding_dim=4),
+        "data": DataSettings(image_size=12),
+        # small steps, since rounding grows in a network this deep
+        "optimiser": OptimiserSettings(base_learning_rate=0.1),
+    }
+    return tiny(method, **{**usual, **changes})
 
 
 SHUFFLED = {"bn_groups": 4, "head": "mlp"}

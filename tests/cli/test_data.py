@@ -60,7 +60,7 @@ def test_views_of_different_sizes_are_read_from_disk(photos, tmp_path):
         (["data", "nowhere"], "'nowhere' is neither a folder that exists nor a data set by name"),
         (["views", "--images", "700"], "images=700, but the split 'train' has 675 images"),
         (["views", "--size", "0"], "size=0; a view needs at least 2 pixels a side"),
-        (["views", "--pipeline", "byol"], "pipeline='byol'; there are mocov1"),
+        (["views", "--pipeline", "sepia"], "pipeline='sepia'; there are mocov1"),
         (["views", "--split", "tests"], "split='tests', but groceries has train, val, test"),
         (["views", "--views", "0"], "views=0; draw at least 1"),
     ],

@@ -35,7 +35,7 @@ def test_recipes_are_listed_and_shown(columns, capsys, monkeypatch):
     text = capsys.readouterr().out
     assert "…" not in text
     lines = [line.split() for line in text.splitlines()]
-    assert ["head", "linear", "mlp"] in lines  # of those with a memory
+    assert ["head", "linear", "mlp", "mlp", "linear", "linear"] in lines  # of those with a memory
     groups = ["Negatives from the batch", "Negatives from a memory", "Without negatives"]
     assert all(name in text for name in (*RECIPES, *groups, "profile desk"))
     last = lines[lines.index(["Without", "negatives"]) :]

@@ -57,7 +57,7 @@ def test_words_numbers_and_none_are_told_apart():
 def test_settings_that_do_not_exist_are_answered_with_the_nearest():
     with pytest.raises(InputError, match="Did you mean 'count'"):
         with_values(recipe_to_dict(Recipe()), {"method.coutn": 4})
-    with pytest.raises(InputError, match="the groups of settings are method, objective"):
+    with pytest.raises(InputError, match="the groups of settings are training, method"):
         with_values(recipe_to_dict(Recipe()), {"mehtod.count": 4})
 
 

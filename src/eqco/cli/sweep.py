@@ -13,6 +13,7 @@ from rich.console import Console
 from eqco.assembly.parts import check_device
 from eqco.cli.board import RunsBoard
 from eqco.cli.cluster import Cluster, ClusterOptions
+from eqco.cli.help_text import help_text
 from eqco.cli.launch import flag_value
 from eqco.cli.weights import refuse_several_processes
 from eqco.data.opening import NAMES
@@ -85,7 +86,11 @@ def parse(arguments: Sequence[str]) -> Options:
     settings = {entry.name: getattr(recipe, entry.name) for entry in fields(Recipe)}
     defaults = Options(recipe=name, profile=profile, **settings)
     return tyro.cli(
-        Options, args=list(arguments), default=defaults, prog="eqco sweep", description=DESCRIPTION
+        Options,
+        args=list(arguments),
+        default=defaults,
+        prog="eqco sweep",
+        description=help_text(DESCRIPTION),
     )
 
 
