@@ -236,4 +236,4 @@ def test_eqco_reproduce(record_property):
         "--list": st.just([]),
     }
     ending = ["--profile", "no-such-profile"]
-    never_fails_badly(["reproduce"], flags, record_property, ending, examples=TRIED // 6)
+    never_fails_badly(["reproduce"], flags, record_property, ending, examples=TRIED // 24)
