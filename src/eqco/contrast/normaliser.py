@@ -26,6 +26,9 @@ from eqco.theory.infonce import softplus
 
 __all__ = ["RememberingObjective", "RunningNormaliser"]
 
+# of an image that was not met yet: a finite number, since a checkpoint holds no other
+NEVER = torch.finfo(torch.float32).min
+
 
 class RunningNormaliser(nn.Module):
     """The loss with normalisers u_n that remember: from an instance's own history, from keys of a
@@ -86,7 +89,7 @@ class RunningNormaliser(nn.Module):
         self.total_steps, self.gather = total_steps, gather
         self.steps = 0  # a number, so that reading it never waits for a device
         # log u_n; −∞ before the first visit
-        self.register_buffer("log_mean", torch.full((num_instances,), -torch.inf))
+        self.register_buffer("log_mean", torch.full((num_instances,), NEVER))
 
     def current_decay(self) -> float:
         """How much of the old value the next call keeps."""
@@ -194,7 +197,7 @@ class RunningNormaliser(nn.Module):
         mixed = log_mean
         if decay > 0:
             kept = torch.logaddexp(old + math.log(decay), log_mean + math.log1p(-decay))
-            mixed = torch.where(old == -torch.inf, log_mean, kept)
+            mixed = torch.where(old <= NEVER, log_mean, kept)
         if self.training:
             places, news = processes.gather_uneven(index), processes.gather_uneven(mixed)
             if wants_finite_check(None, news) and len(set(places.tolist())) < len(places):

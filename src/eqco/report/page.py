@@ -208,7 +208,9 @@ def reading_order(name: str) -> tuple[int, int, str]:
 
 
 def comparison_html(cells: Sequence[Comparison]) -> Markup:
-    """Our numbers, and in columns of their own the paper's."""
+    """Our numbers, and in columns of their own the paper's; nothing where there are none."""
+    if not cells:
+        return Markup("")
     columns = in_order(cell.column for cell in cells)
     found = {(cell.row, cell.column): cell for cell in cells}
     printed = {cell.column for cell in cells if cell.published is not None}
