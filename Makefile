@@ -15,7 +15,7 @@ endef
 .PHONY: help demo check test lint types docs documents bench clean
 
 help:
-	@echo 'make demo       the rule, its effect on a training, similar photos: under five minutes'
+	@echo 'make demo       the rule, its effect on a training, similar photos: about five minutes'
 	@echo 'make check      linter, types, unit tests and doctests: about two minutes'
 	@echo 'make test       the same with everything end to end: about a quarter of an hour'
 	@echo 'make docs       the documents as a site, in site/index.html: half a minute'

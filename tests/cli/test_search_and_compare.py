@@ -58,7 +58,7 @@ def test_the_commands_about_similar_photos_do_what_they_say(here, capsys):
     said = capsys.readouterr().out
     assert "written: index: 33 photos" in said
     assert re.search(r"0003\.jpg +1\.0000\n *again\.jpg +1\.0000", said)
-    for name in ("similar.png", "new.png", "duplicates.png"):
+    for name in ("similar-0003.png", "new.png", "duplicates.png"):
         with Image.open(name) as sheet:
             assert sheet.width > 200
 
@@ -111,3 +111,12 @@ def test_what_cannot_be_done_is_refused_without_traceback(
     monkeypatch.chdir(place)
     assert main(arguments) == 2
     assert message in capsys.readouterr().err
+
+
+def test_what_is_not_there_is_named_before_a_sheet_that_is(here, capsys):
+    assert main(["index", "runs/photos", "photos/"]) == 0
+    (here / "similar-gone.png").touch()
+    assert main(["search", "index", "gone.jpg"]) == 2
+    assert "gone.jpg is no file" in capsys.readouterr().err
+    assert main(["search", "nowhere", "gone.jpg"]) == 2
+    assert "nowhere" in capsys.readouterr().err

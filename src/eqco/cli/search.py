@@ -49,7 +49,7 @@ def run(
         duplicates: list near-duplicates among the photos of the index instead.
         at_least: how alike these are to the encoder; by default as 95 % of the photos are to a copy
             that has lost a sixteenth at each side, and their small pictures must be the same too.
-        sheet: file for the contact sheet; similar.png or duplicates.png.
+        sheet: file for the contact sheet; similar-PHOTO.png of the first, or duplicates.png.
         overwrite: replace that file.
         weights: where the encoder of the index is now, if it was moved.
         folder: where the photos of the index are now, if they were moved.
@@ -65,11 +65,14 @@ def run(
     if at_least is not None and not duplicates:
         raise InputError(f"--at-least {at_least:g} belongs to --duplicates.")
     check_device(device)
-    path = sheet or Path("duplicates.png" if duplicates else "similar.png")
+    opened = open_index(index, weights=weights, photos=folder, device=device)
+    for photo in photos:
+        if not photo.is_file():
+            raise InputError(f"{photo} is no file; give photos to search for.")
+    path = sheet or Path("duplicates.png" if duplicates else f"similar-{photos[0].stem}.png")
     check_picture_name(path)
     refuse_existing(path, overwrite=overwrite, option="--sheet")
     refuse_unwritable(path, option="--sheet")
-    opened = open_index(index, weights=weights, photos=folder, device=device)
     console = Console()
     if duplicates:
         groups = opened.duplicates(at_least)
