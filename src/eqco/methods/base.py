@@ -212,6 +212,36 @@ class KeyEncoderSettings(MethodSettings):
             raise InputError(f"method.ema_decay={self.ema_decay}; it must lie between 0 and 1.")
 
 
+@dataclass(frozen=True, kw_only=True)
+class BatchAndQueueSettings(KeyEncoderSettings):
+    """Of a method that scores against the batch, and against a queue beside it where it has one."""
+
+    count: int | None = None
+    """Negatives drawn for each query from the batch; None: all that it offers."""
+    queue_size: int = 0
+    """Keys of earlier batches as further negatives; 0: none."""
+
+    def num_negatives(self, num_queries: int) -> int:
+        """K: of the batch and of the queue."""
+        drawn = self.offered(num_queries) if self.count is None else self.count
+        assert drawn is not None
+        return drawn + self.queue_size
+
+    @property
+    def queue_beside_batch(self) -> bool:
+        """Whether there is a queue besides the negatives of the batch."""
+        return self.queue_size > 0
+
+    def check(self, *, num_queries: int) -> None:
+        """Refuse more negatives than the batch offers."""
+        super().check(num_queries=num_queries)
+        if self.queue_size < 0:
+            raise InputError(f"method.queue_size={self.queue_size}; it must be at least 0.")
+        offered = self.offered(num_queries)
+        assert offered is not None
+        check_count(self.count, offered=offered, num_queries=num_queries)
+
+
 class KeyEncoder(nn.Module):
     """A copy of the query encoder that is moved, never trained (Eq. 16).
 

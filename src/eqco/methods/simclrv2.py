@@ -5,21 +5,19 @@ from dataclasses import dataclass, replace
 from eqco.contrast import KeyQueue, combine_negatives
 from eqco.data import Batch
 from eqco.methods.base import (
+    BatchAndQueueSettings,
     KeyEncoder,
-    KeyEncoderSettings,
     Method,
     MethodParts,
     StepOutput,
-    check_count,
 )
 from eqco.methods.simclr import both_directions
-from eqco.runtime.errors import InputError
 
 __all__ = ["SimCLRv2", "SimCLRv2Settings"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class SimCLRv2Settings(KeyEncoderSettings):
+class SimCLRv2Settings(BatchAndQueueSettings):
     """SimCLR v2: negatives from the batch, with gradient, and from a memory.
 
     The head of three layers is the recipe's (encoder.head=simclrv2).
@@ -43,23 +41,6 @@ class SimCLRv2Settings(KeyEncoderSettings):
     def offered(self, num_queries: int) -> int:
         """Every other instance, twice."""
         return 2 * (num_queries - 1)
-
-    def num_negatives(self, num_queries: int) -> int:
-        """K: of the batch and of the memory."""
-        drawn = self.offered(num_queries) if self.count is None else self.count
-        return drawn + self.queue_size
-
-    @property
-    def queue_beside_batch(self) -> bool:
-        """Whether there is a memory besides the negatives of the batch."""
-        return self.queue_size > 0
-
-    def check(self, *, num_queries: int) -> None:
-        """Refuse more negatives than the batch offers."""
-        super().check(num_queries=num_queries)
-        if self.queue_size < 0:
-            raise InputError(f"method.queue_size={self.queue_size}; it must be at least 0.")
-        check_count(self.count, offered=self.offered(num_queries), num_queries=num_queries)
 
     def build(self, parts: MethodParts) -> "SimCLRv2":
         """The encoder and, if the memory has a size, its momentum copy and the memory."""

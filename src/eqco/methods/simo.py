@@ -5,22 +5,20 @@ from dataclasses import dataclass
 from eqco.contrast import Contrast, KeyQueue, combine_negatives
 from eqco.data import Batch
 from eqco.methods.base import (
+    BatchAndQueueSettings,
     KeyEncoder,
-    KeyEncoderSettings,
     Method,
     MethodParts,
     StepOutput,
     batch_negatives,
-    check_count,
 )
 from eqco.runtime import processes
-from eqco.runtime.errors import InputError
 
 __all__ = ["SiMo", "SiMoSettings"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class SiMoSettings(KeyEncoderSettings):
+class SiMoSettings(BatchAndQueueSettings):
     """SiMo: negatives from the batch, keys from a momentum encoder."""
 
     name = "simo"
@@ -35,23 +33,6 @@ class SiMoSettings(KeyEncoderSettings):
     def offered(self, num_queries: int) -> int:
         """Every other instance."""
         return num_queries - 1
-
-    def num_negatives(self, num_queries: int) -> int:
-        """K: of the batch and of the queue."""
-        drawn = self.offered(num_queries) if self.count is None else self.count
-        return drawn + self.queue_size
-
-    @property
-    def queue_beside_batch(self) -> bool:
-        """Whether there is a queue besides the negatives of the batch."""
-        return self.queue_size > 0
-
-    def check(self, *, num_queries: int) -> None:
-        """Refuse more negatives than the batch offers."""
-        super().check(num_queries=num_queries)
-        if self.queue_size < 0:
-            raise InputError(f"method.queue_size={self.queue_size}; it must be at least 0.")
-        check_count(self.count, offered=self.offered(num_queries), num_queries=num_queries)
 
     def build(self, parts: MethodParts) -> "SiMo":
         """Query encoder, its momentum copy and, if it has a size, the queue."""
