@@ -204,7 +204,7 @@ def test_pointer_and_arrow_keys_read_the_values(visit, report):
     assert not tip.is_visible()
 
 
-@pytest.mark.parametrize("width", [360, 768, 1200])
+@pytest.mark.parametrize("width", [300, 360, 768, 1200])
 def test_nothing_is_wider_than_the_screen(visit, report, width):
     page = visit(report, width=width, height=740)
     assert page.evaluate("document.documentElement.scrollWidth") <= width

@@ -88,7 +88,7 @@ class RunningNormaliser(nn.Module):
         self.alpha, self.decay, self.schedule = alpha, decay, schedule
         self.total_steps, self.gather = total_steps, gather
         self.steps = 0  # a number, so that reading it never waits for a device
-        # log u_n; −∞ before the first visit
+        # log u_n
         self.register_buffer("log_mean", torch.full((num_instances,), NEVER))
 
     def current_decay(self) -> float:
