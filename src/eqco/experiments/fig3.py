@@ -11,9 +11,9 @@ from eqco.experiments.coordinates import Coordinates, Difference, Loss
 from eqco.experiments.grid import GAINED, Cell, Named, grid_experiment, loss_of
 from eqco.experiments.published import PUBLISHED
 from eqco.experiments.tasks import TrainingTask, moco, simclr
-from eqco.recipes.profiles import DESK, EMBEDDED, PAPER, SMOKE, Scale
+from eqco.recipes.profiles import DESK, EMBEDDED, FEW_IMAGES, PAPER, SMOKE, Scale
 
-__all__ = ["FIG3"]
+__all__ = ["CELLS", "FIG3"]
 
 FRAMEWORKS: dict[Literal["mocov1", "mocov2"], str] = {"mocov2": "MoCo v2", "mocov1": "MoCo"}
 LARGER = 4096.0
@@ -84,18 +84,20 @@ def named_numbers(scale: Scale) -> dict[str, list[Named]]:
     }
 
 
+CELLS = {
+    "smoke": cells(SMOKE, [16], [4]),
+    "desk": cells(DESK, [4, 16, 64, 256], [4, 16, 64]),
+    "few-images": cells(FEW_IMAGES, [16, 256], [4]),
+    "embedded": cells(EMBEDDED, [4, 16, 64], [4, 16]),
+    "paper": cells(PAPER, [4, 16, 64, 256, 4096], [4, 16, 64]),
+}
 FIG3 = grid_experiment(
     kind="figure",
     number=3,
     title="Accuracy of MoCo, MoCo v2 and SimCLR against K, with and without EqCo",
     axis="num_negatives",
-    cells={
-        "smoke": cells(SMOKE, [16], [4]),
-        "desk": cells(DESK, [4, 16, 64, 256], [4, 16, 64]),
-        "embedded": cells(EMBEDDED, [4, 16, 64], [4, 16]),
-        "paper": cells(PAPER, [4, 16, 64, 256, 4096], [4, 16, 64]),
-    },
-    quantities=("knn", "information"),
+    cells=CELLS,
+    quantities=("knn", "positive_probability", "information"),
     baselines=GAINED,
     named=named_numbers,
 )

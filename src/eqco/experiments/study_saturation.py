@@ -5,10 +5,12 @@ back what saturation has taken. Every pair of trainings that differ in α alone 
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from eqco.experiments.coordinates import Coordinates
 from eqco.experiments.experiment import Comparison, Experiment
-from eqco.experiments.fig4 import CELLS as FIG4_CELLS
+from eqco.experiments.fig3 import CELLS as FRAMEWORKS
+from eqco.experiments.fig4 import CELLS as SIMO
 from eqco.experiments.grid import (
     SEEDS,
     Cell,
@@ -29,7 +31,11 @@ __all__ = ["CELLS", "GAIN", "SATURATION", "STUDY_SATURATION"]
 SATURATION = "p₊ of plain InfoNCE at the end"
 GAIN = "gained by α, points of accuracy"
 CELLS: dict[str, Sequence[Cell]] = {
-    profile: [cell for cell in FIG4_CELLS[profile] if cell.task is not None]
+    profile: [
+        replace(cell, at=replace(cell.at, framework=cell.at.framework or "SiMo"))
+        for cell in (*SIMO[profile], *FRAMEWORKS[profile])
+        if cell.task is not None
+    ]
     for profile in ("smoke", "few-images")
 }
 
