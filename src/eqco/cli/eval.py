@@ -1,7 +1,7 @@
 """`eqco eval`: the accuracy of an encoder, beside raw pixels and random weights."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -19,11 +19,46 @@ from eqco.data.opening import DEFAULT_ROOT, kind_of, open_source, resolved_name
 from eqco.data.scanning import Check
 from eqco.encoders import choose_precision
 from eqco.evaluation.finetuning import FineTuning
-from eqco.evaluation.linear import LINEAR_PROTOCOLS
+from eqco.evaluation.linear import LINEAR_PROTOCOLS, LinearProtocol
 from eqco.report.evaluation import evaluation_files, print_evaluation, write_evaluation
 from eqco.runtime.atomic_files import refuse_existing, refuse_unwritable
 from eqco.runtime.errors import InputError
 from eqco.runtime.run_directory import RunDirectory
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingOptions:
+    """Of the protocols linear and finetune, which train."""
+
+    variant: Literal["moco", "simclr"] = "moco"
+    """Of linear: moco (rate 30, 100 epochs) or simclr (rate 0.1, decay 1e-6, 90 epochs)."""
+    epochs: int | None = None
+    """By default as published, and in finetune 30, or 60 with at most 1 % of the labels."""
+    batch_size: int | None = None
+    """By default 256 as published, in finetune all images if they are fewer."""
+    learning_rate: float | None = None
+    """By default as published, for batches of 256 and a ResNet-50, and in finetune 0.05."""
+    labels: float = 1.0
+    """Share of each class's training images that finetune learns from: 0.01, 0.1, 1."""
+    head_layers: int = 0
+    """Layers of a run's projection head that finetune keeps; one in SimCLR v2."""
+
+    def linear(self) -> LinearProtocol:
+        """The paper's protocol, with what was given changed."""
+        return replace(LINEAR_PROTOCOLS[self.variant], **self.given())
+
+    def fine_tuning(self) -> FineTuning:
+        """Fine-tuning, with what was given changed."""
+        return FineTuning(label_share=self.labels, head_layers=self.head_layers, **self.given())
+
+    def given(self) -> dict[str, Any]:
+        """What is not left to the protocol."""
+        names = ("epochs", "batch_size", "learning_rate")
+        values = {name: getattr(self, name) for name in names}
+        return {name: value for name, value in values.items() if value is not None}
+
+
+AS_PUBLISHED = TrainingOptions()
 
 
 def run(
@@ -32,25 +67,20 @@ def run(
     /,
     *,
     protocol: Literal["knn", "probe", "linear", "finetune"] = "knn",
+    test: str | None = None,
+    out: Path = Path("evaluation"),
+    overwrite: bool = False,
     neighbours: int | None = None,
     temperature: float = 0.07,
-    variant: Literal["moco", "simclr"] = "moco",
-    epochs: int | None = None,
-    batch_size: int | None = None,
-    learning_rate: float | None = None,
-    labels: float = 1.0,
-    head_layers: int = 0,
+    training: Annotated[TrainingOptions, tyro.conf.OmitArgPrefixes] = AS_PUBLISHED,
     network: Network = AS_IN_WEIGHTS,
     channels: int = 3,
-    test: str | None = None,
     seed: int = 0,
     device: str = "cpu",
     workers: int = 0,
     precision: Literal["float32", "bfloat16", "auto"] = "float32",
     on_unreadable: Literal["error", "skip"] = "error",
     root: Path = DEFAULT_ROOT,
-    out: Path = Path("evaluation"),
-    overwrite: bool = False,
 ) -> None:
     """Test an encoder on labelled images, beside raw pixels and random weights.
 
@@ -68,18 +98,13 @@ def run(
         source: a folder of images with classes, or a data set by name (see `eqco data --help`); if
             none is given, what the run was trained on.
         protocol: how to test.
+        test: the split to test on; by default test, or val where there is none.
+        out: folder for the result as JSON, confusion matrix, map and gallery; each protocol has
+            files of its own there.
+        overwrite: replace them, and what was left of another linear training or fine-tuning.
         neighbours: k of knn; by default 200, or 20 with less than 5000 training images.
         temperature: τ of knn's votes.
-        variant: of linear: moco (rate 30, 100 epochs) or simclr (rate 0.1, decay 1e-6, 90 epochs).
-        epochs: of linear, whose drops of the rate keep their share, or of finetune: by default 30,
-            with 1 % of the labels 60.
-        batch_size: of linear or finetune; 256 as published, in finetune all images if fewer.
-        learning_rate: of linear, whose published one belongs to batches of 256 and a ResNet-50; or
-            of finetune for batches of 256, by default 0.05.
-        labels: share of each class's training images that finetune learns from: 0.01, 0.1, 1.
-        head_layers: layers of a run's projection head that finetune keeps; 1 in SimCLR v2.
         channels: bands of the images, of random and pixels; all other weights tell it themselves.
-        test: the split to test on; by default test, or val where there is none.
         seed: of random weights, the probe's held-out part and linear training.
         device: where to compute: cpu, cuda, mps.
         workers: processes that decode images on disk.
@@ -88,9 +113,6 @@ def run(
         on_unreadable: stop at an image that cannot be read, or look at all images beforehand, leave
             such ones out and list them in OUT.
         root: where data sets by name are downloaded to.
-        out: folder for the result as JSON, confusion matrix, map and gallery; each protocol has
-            files of its own there.
-        overwrite: replace them, and what was left of another linear training or fine-tuning.
 
     Examples:
         eqco eval runs/simo
@@ -105,14 +127,7 @@ def run(
     for file in evaluation_files(out, protocol):
         refuse_existing(file, overwrite=overwrite)
         refuse_unwritable(file)
-    given = {"epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate}
-    changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    linear = LINEAR_PROTOCOLS[variant]
-    fine_tuning = FineTuning(label_share=labels, head_layers=head_layers)
-    if protocol == "finetune":
-        fine_tuning = replace(fine_tuning, **changes)
-    else:
-        linear = replace(linear, **changes)
+    linear, fine_tuning = training.linear(), training.fine_tuning()
     encoder = network.open(weights, in_channels=channels, seed=seed)
     began = run_environment(encoder, Path(weights).expanduser())
     source = source or own_data(encoder, began)

@@ -1,9 +1,10 @@
 """What `--help` says before the options."""
 
 import inspect
+import re
 from typing import SupportsIndex
 
-__all__ = ["help_text"]
+__all__ = ["help_text", "with_options_in_one_line"]
 
 
 class Unsplit(str):
@@ -27,3 +28,17 @@ def help_text(docstring: str) -> str:
     """
     parts = inspect.cleandoc(docstring).split("\n\n")
     return Unsplit("\n\n".join(part.rstrip() for part in parts if not part.startswith("Args:")))
+
+
+def with_options_in_one_line(docstring: str) -> str:
+    """The docstring with each option of its `Args:` in one line, which the terminal's width breaks.
+
+    >>> print(with_options_in_one_line("Args:\\n    out: a\\n        file.\\n    n: how many."))
+    Args:
+        out: a file.
+        n: how many.
+    """
+    parts = inspect.cleandoc(docstring).split("\n\n")
+    return "\n\n".join(
+        re.sub(r"\n {8,}", " ", part) if part.startswith("Args:") else part for part in parts
+    )

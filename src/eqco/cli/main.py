@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import eqco
-from eqco.cli.help_text import help_text
+from eqco.cli.help_text import help_text, with_options_in_one_line
 from eqco.cli.machine_errors import explain_error
 from eqco.runtime.errors import InputError, MissingExtraError
 
@@ -130,7 +130,9 @@ def dispatch(name: str, arguments: Sequence[str]) -> int:
         if hasattr(module, "parse"):  # its defaults depend on what was given
             run(module.parse(arguments))
         else:
-            tyro.cli(run, args=arguments, prog=f"eqco {name}", description=help_text(run.__doc__))
+            description = help_text(run.__doc__)
+            run.__doc__ = with_options_in_one_line(run.__doc__)
+            tyro.cli(run, args=arguments, prog=f"eqco {name}", description=description)
     return 0
 
 

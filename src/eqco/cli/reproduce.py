@@ -66,8 +66,9 @@ def run(
         experiment: its name, such as tab5, or all; --list shows them. Of all, those whose data or
             packages are missing are left out, those whose training diverges have failed; both are
             named at the end.
-        profile: smoke (seconds), desk (CIFAR-10, minutes to hours on two cores), embedded (the
-            same on the photographs that come with the package), paper (the published setting).
+        profile: smoke (seconds), desk (CIFAR-10, minutes to hours on two cores), few-images (5,000
+            of its images), embedded (the photographs that come with the package), paper (the
+            published setting).
         seeds: seeds to run; the experiment's own if none are given.
         results: folder of the records. A run whose record is there is not repeated.
         out: folder for the table and the plot; RESULTS/EXPERIMENT if none is given.

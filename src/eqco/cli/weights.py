@@ -22,8 +22,7 @@ class NetworkOptions:
     """The network, where the weights do not tell."""
 
     backbone: str | None = None
-    """The network, where the weights do not tell: resnet18, resnet34, resnet50, light or
-    timm:NAME."""
+    """resnet18, resnet34, resnet50, light or timm:NAME."""
     width: int = 1
     """Of that ResNet."""
     stem: Stem | None = None
@@ -39,7 +38,7 @@ class NetworkOptions:
         return opened
 
 
-Network = Annotated[NetworkOptions, tyro.conf.arg(name="")]  # options without a prefix
+Network = Annotated[NetworkOptions, tyro.conf.OmitArgPrefixes]  # a group of options
 AS_IN_WEIGHTS = NetworkOptions()
 
 
