@@ -203,13 +203,23 @@ def recipe_cells(scale: Scale, names: Collection[str]) -> list[Cell]:
     ]
 
 
+def with_milder_colours(scale: Scale) -> Cell:
+    """SimCLR with the colour changes of MoCo v2: groceries are told apart by their colours."""
+    task = framework("simclr", scale, alpha=RECIPES["simclr"].objective.alpha)
+    data = replace(task.recipe.data, pipeline="mocov2")
+    return Cell(
+        at=Coordinates(framework="simclr, colours of mocov2"),
+        task=replace(task, recipe=replace(task.recipe, data=data)),
+    )
+
+
 STUDY_RECIPES = grid_experiment(
     name="study-recipes",
     title="Every recipe on the embedded photos, beside random weights",
     main="knn",
     cells={
         "smoke": recipe_cells(SMOKE, ("byol", "cmc")),
-        "embedded": recipe_cells(EMBEDDED, CONVOLUTIONAL),
+        "embedded": [*recipe_cells(EMBEDDED, CONVOLUTIONAL), with_milder_colours(EMBEDDED)],
     },
     quantities=("accuracy",),
 )
