@@ -56,7 +56,7 @@ def source_of_negatives(recipe: Recipe) -> str:
     method, num_queries = recipe.method, recipe.training.num_queries
     if method.num_negatives(num_queries) is None:
         return "Without negatives"
-    if method.batch_negatives(num_queries) is None:
+    if method.num_batch_negatives(num_queries) is None:
         return "Negatives from a memory"
     if method.queue_beside_batch:
         return "Negatives from the batch and a memory"

@@ -142,7 +142,7 @@ class MethodSettings(ABC):
         """Whether the loss is the objective's, with its margin, α and normaliser."""
         return True
 
-    def batch_negatives(self, num_queries: int) -> int | None:
+    def num_batch_negatives(self, num_queries: int) -> int | None:
         """How many negatives a batch offers each query; None: it offers none."""
         return None
 
@@ -223,7 +223,7 @@ class BatchAndQueueSettings(KeyEncoderSettings):
 
     def num_negatives(self, num_queries: int) -> int:
         """K: of the batch and of the queue."""
-        drawn = self.batch_negatives(num_queries) if self.count is None else self.count
+        drawn = self.num_batch_negatives(num_queries) if self.count is None else self.count
         assert drawn is not None
         return drawn + self.queue_size
 
@@ -237,7 +237,7 @@ class BatchAndQueueSettings(KeyEncoderSettings):
         super().check(num_queries=num_queries)
         if self.queue_size < 0:
             raise InputError(f"method.queue_size={self.queue_size}; it must be at least 0.")
-        offered = self.batch_negatives(num_queries)
+        offered = self.num_batch_negatives(num_queries)
         assert offered is not None
         check_count(self.count, offered=offered, num_queries=num_queries)
 

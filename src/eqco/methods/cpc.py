@@ -91,14 +91,14 @@ class CPCSettings(MethodSettings):
         """Patches of a query's own image depend on it."""
         return self.other_images_only
 
-    def batch_negatives(self, num_queries: int) -> int:
+    def num_batch_negatives(self, num_queries: int) -> int:
         """All patches but the positive, or those of other images."""
         patches = self.grid**2
         return (num_queries - 1) * patches if self.other_images_only else num_queries * patches - 1
 
     def num_negatives(self, num_queries: int) -> int:
         """K: all that are offered."""
-        return self.batch_negatives(num_queries)
+        return self.num_batch_negatives(num_queries)
 
     def check(self, *, num_queries: int) -> None:
         """Refuse patches as large as the image, or that leave nothing to predict."""

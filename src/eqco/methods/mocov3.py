@@ -40,18 +40,20 @@ class MoCoV3Settings(KeyEncoderSettings):
         """Both directions."""
         return 2
 
-    def batch_negatives(self, num_queries: int) -> int:
+    def num_batch_negatives(self, num_queries: int) -> int:
         """Every other instance."""
         return num_queries - 1
 
     def num_negatives(self, num_queries: int) -> int:
         """K: all of them, or those drawn."""
-        return self.batch_negatives(num_queries) if self.count is None else self.count
+        return self.num_batch_negatives(num_queries) if self.count is None else self.count
 
     def check(self, *, num_queries: int) -> None:
         """Refuse more negatives than the batch offers."""
         super().check(num_queries=num_queries)
-        check_count(self.count, offered=self.batch_negatives(num_queries), num_queries=num_queries)
+        check_count(
+            self.count, offered=self.num_batch_negatives(num_queries), num_queries=num_queries
+        )
 
     def build(self, parts: MethodParts) -> "MoCoV3":
         """Query encoder, its momentum copy and the predictor."""

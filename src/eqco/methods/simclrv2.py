@@ -38,7 +38,7 @@ class SimCLRv2Settings(BatchAndQueueSettings):
         """Both directions."""
         return 2
 
-    def batch_negatives(self, num_queries: int) -> int:
+    def num_batch_negatives(self, num_queries: int) -> int:
         """Every other instance, twice."""
         return 2 * (num_queries - 1)
 

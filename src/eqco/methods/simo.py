@@ -30,7 +30,7 @@ class SiMoSettings(BatchAndQueueSettings):
     queue_size: int = 0
     """Keys of earlier batches as further negatives, for small batches; 0 is the paper's SiMo."""
 
-    def batch_negatives(self, num_queries: int) -> int:
+    def num_batch_negatives(self, num_queries: int) -> int:
         """Every other instance."""
         return num_queries - 1
 

@@ -135,7 +135,7 @@ def plan(
         held = queue_bytes(method.queue_size, method.queue_width * dim)
         return Plan(**common, queue_bytes=held, warnings=warnings)
 
-    offered = method.batch_negatives(n)
+    offered = method.num_batch_negatives(n)
     banks = method.num_banks
     beside = method.queue_size if method.queue_beside_batch else 0
     count = resolve_negatives(method_at(recipe, n), n, dim, num_negatives, memory, dataset_size)
@@ -244,7 +244,7 @@ def resolve_negatives(
     dataset_size: int,
 ) -> int:
     """K: as given, as large as the memory allows, or the recipe's."""
-    offered = method.batch_negatives(num_queries)
+    offered = method.num_batch_negatives(num_queries)
     beside = method.queue_size if method.queue_beside_batch else 0
     if offered == 0:
         raise InputError(
