@@ -180,7 +180,7 @@ STUDY_FEW_NEGATIVES = grid_experiment(
     axis="num_negatives",
     cells={
         "smoke": remedy_cells(SMOKE, [FEW, None]),
-        "few-images": remedy_cells(FEW_IMAGES, [1, FEW, 16, None]),
+        "few-images": remedy_cells(FEW_IMAGES, [FEW, 16, None]),
         "paper": remedy_cells(PAPER, [FEW, None]),
     },
     quantities=("knn", "positive_probability", "information"),
