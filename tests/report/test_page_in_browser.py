@@ -154,7 +154,7 @@ def test_the_live_chart_is_the_theory_with_and_without_the_rule(visit, report):
 
 @pytest.mark.parametrize(
     ("name", "profile"),
-    [("tab5", "paper"), ("study-bound", "desk"), ("cifar10-simo", "desk")],
+    [("tab5", "paper"), ("study-bound", "desk"), ("cifar10-simo", "desk"), ("demo", "desk")],
 )
 def test_charts_have_the_recorded_points(visit, report, name, profile):
     page = visit(report)

@@ -6,6 +6,7 @@ for all the experiments that show it.
 """
 
 import hashlib
+import functools
 import json
 import os
 import platform
@@ -263,6 +264,7 @@ def find_record(
     return read_record(path)
 
 
+@functools.cache  # what was imported stays what it was, whatever is checked out later
 def code_version() -> str:
     """The package's version, with the commit when it runs from a checkout of its own."""
     folder = Path(eqco.__file__).parent
