@@ -238,8 +238,8 @@ def example_accuracy(experiment: Experiment[Any], records: Sequence[Record]) -> 
         f"{cell.mean:.1f} %" + (f" with {cell.row}" if len(trained) > 1 else "") for cell in trained
     )
     return (
-        f"Training with {records[0].curves['num_negatives']} negatives reaches {reached} by nearest "
-        f"neighbours on {records[0].recipe['data']}; raw pixels reach {pixels.mean:.1f} %, "
+        f"Training with {records[0].curves['num_negatives']} negatives reaches {reached} by "
+        f"nearest neighbours on {records[0].recipe['data']}; raw pixels reach {pixels.mean:.1f} %, "
         f"random weights {random.mean:.1f} %{noise(trained)}."
     )
 

@@ -5,8 +5,8 @@ and matches is skipped, any other is run. Trainings are kept under the name `tra
 for all the experiments that show it.
 """
 
-import hashlib
 import functools
+import hashlib
 import json
 import os
 import platform
