@@ -13,10 +13,12 @@ from pathlib import Path
 import pytest
 import torch
 from hypothesis import settings
+from warm import Warm
 
 settings.register_profile("repeatable", deadline=None, derandomize=True, print_blob=False)
 settings.load_profile("repeatable")
 torch.set_num_threads(1)
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # of the processes that tests start
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test asks the network
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
@@ -27,6 +29,14 @@ MARKS = {"cli": "end_to_end", "processes": "end_to_end", "faults": "faults"}
 def trained_runs(tmp_path_factory):
     """A folder where experiments find the trainings that others have done."""
     return tmp_path_factory.mktemp("trained_runs")
+
+
+@pytest.fixture(scope="session")
+def warm(tmp_path_factory):
+    """Starts `eqco` commands and scripts."""
+    warm = Warm(tmp_path_factory.mktemp("logs"))
+    yield warm
+    warm.close()
 
 
 @pytest.fixture(scope="module")

@@ -157,9 +157,18 @@ def test_loss_and_theory_need_torch_alone_and_the_rest_says_the_install_line():
     assert 'pip install ".[train]"' in answer.stdout, answer.stdout + answer.stderr
 
 
-def test_importing_the_package_does_not_even_load_torch():
-    answer = run_python("import sys, eqco; print('torch' in sys.modules)")
-    assert answer.stdout.strip() == "False", answer.stderr
+STAGES = """
+import sys, eqco
+slow = {"torch", "torchvision", "torch._dynamo"}
+print(sorted(slow & set(sys.modules)))
+import eqco.assembly
+print(sorted(slow & set(sys.modules)))
+"""
+
+
+def test_the_package_loads_without_torch_and_what_commands_share_without_torchvision():
+    answer = run_python(STAGES)
+    assert answer.stdout.splitlines() == ["[]", "['torch']"], answer.stderr
 
 
 def test_every_public_name_resolves_and_no_other_does():

@@ -5,9 +5,7 @@
 Each process leaves what it holds after the three steps in OUT.
 """
 
-import os
 import socket
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -214,36 +212,28 @@ def free_port():
         return free.getsockname()[1]
 
 
-def start(command, count, **environment):
+def start(warm, command, count, **environment):
     """The same command in `count` processes that know each other; returns them."""
     shared = {
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(free_port()),
         "WORLD_SIZE": str(count),
         "LOCAL_WORLD_SIZE": str(count),
-        "OMP_NUM_THREADS": "1",
         **environment,
     }
     return [
-        subprocess.Popen(
-            [sys.executable, *map(str, command)],
-            env={**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        warm.python(*command, **shared, RANK=str(rank), LOCAL_RANK=str(rank))
         for rank in range(count)
     ]
 
 
-def ended(workers, timeout=300):
+def ended(workers):
     """What each process printed, after all have ended: (exit code, standard output, errors)."""
     try:
-        said = [worker.communicate(timeout=timeout) for worker in workers]
+        return [(worker.wait(), worker.said, worker.errors) for worker in workers]
     finally:
         for worker in workers:
             worker.kill()
-    return [(worker.returncode, *each) for worker, each in zip(workers, said, strict=True)]
 
 
 def main(out):

@@ -1,11 +1,5 @@
 """`eqco export` and `eqco embed` as a user calls them."""
 
-import os
-import signal
-import subprocess
-import sys
-import time
-
 import numpy as np
 import pytest
 import torch
@@ -105,18 +99,14 @@ def test_embed_refuses_several_processes(weights, tmp_path, monkeypatch, capsys)
     assert [path.name for path in tmp_path.iterdir()] == [weights]
 
 
-def test_an_embedding_that_was_killed_resumes_to_the_same_file(tmp_path, monkeypatch):
+def test_an_embedding_that_was_killed_resumes_to_the_same_file(warm, tmp_path, monkeypatch):
     save_photos(tmp_path / "photos", 1500, side=20)
     monkeypatch.chdir(tmp_path)
     command = ["embed", "random", "photos", "--backbone", "light"]
     assert main([*command, "--out", "whole.npz"]) == 0
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen([sys.executable, "-m", "eqco", *command], env=environment)
-    parts, deadline = tmp_path / "features.npz.parts", time.monotonic() + 120
-    while not (parts / "000000.npz").exists() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    parts, process = tmp_path / "features.npz.parts", warm.start(*command)
+    process.until((parts / "000000.npz").exists)
+    process.kill()
     assert (parts / "000000.npz").exists()
     assert not (tmp_path / "features.npz").exists()
     assert main(command) == 0

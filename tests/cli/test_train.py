@@ -4,28 +4,21 @@ import io
 import json
 import os
 import signal
-import subprocess
-import sys
-import time
 from types import SimpleNamespace
 
 import pytest
+from faults.trainings import logged_step
 from rich.text import Text
 
 from eqco.cli.main import main
 from eqco.data import open_source
 from eqco.recipes import RECIPES
+from eqco.runtime.run_directory import RunDirectory
 from eqco.training.display import LogLines, training_display
 from eqco.training.loop import StepReport
 
 QUICK = ["--profile", "demo", "--training.epochs", "1", "--training.num-queries", "64"]
 QUICK += ["--optimiser.warmup-epochs", "0"]
-
-
-def eqco(*arguments, **settings):
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "eqco", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, env=environment, **settings)
 
 
 @pytest.mark.parametrize("columns", [40, 80, 200])
@@ -136,18 +129,18 @@ def test_a_log_file_says_of_which_step_an_earlier_reading_is():
     assert "info ≥ 1.23 nats at step 600," in later
 
 
-def test_a_training_leaves_a_run_that_its_recipe_file_repeats(tmp_path):
-    first = eqco("train", *QUICK, "--out", tmp_path / "a", "--method.count", 5)
-    assert first.returncode == 0, first.stderr
-    assert "groceries: 675 images (" in first.stdout
-    assert "as test); simo, light at 32 pixels" in first.stdout
-    assert "N = 64, K = 5, α = 256, τ = 0.2, learning rate 0.015; 1 epoch × 10" in first.stdout
-    assert "little is learned in 10 steps: raise --training.epochs to 20" in first.stdout
-    assert "57 validation images (val), not test images" in first.stdout
+def test_a_training_leaves_a_run_that_its_recipe_file_repeats(warm, tmp_path):
+    first = warm.run("train", *QUICK, "--out", tmp_path / "a", "--method.count", 5)
+    assert first.code == 0, first.errors
+    assert "groceries: 675 images (" in first.said
+    assert "as test); simo, light at 32 pixels" in first.said
+    assert "N = 64, K = 5, α = 256, τ = 0.2, learning rate 0.015; 1 epoch × 10" in first.said
+    assert "little is learned in 10 steps: raise --training.epochs to 20" in first.said
+    assert "57 validation images (val), not test images" in first.said
     named = ("raw pixels", "colour histogram", "random weights, light")
-    assert all(name in first.stdout for name in named)
-    assert f"warning: this encoder is not clearly better than {named[0]}" in first.stdout
-    assert "images/s" in first.stdout
+    assert all(name in first.said for name in named)
+    assert f"warning: this encoder is not clearly better than {named[0]}" in first.said
+    assert "images/s" in first.said
     recipe = json.loads((tmp_path / "a" / "recipe.json").read_text())
     assert recipe["method"]["count"] == 5
     again = ["--recipe", str(tmp_path / "a" / "recipe.json"), "--out", str(tmp_path / "b")]
@@ -156,28 +149,17 @@ def test_a_training_leaves_a_run_that_its_recipe_file_repeats(tmp_path):
     assert lines[0] == lines[1]
 
 
-def test_sigterm_saves_and_says_how_to_resume(tmp_path):
+def test_sigterm_saves_and_says_how_to_resume(warm, tmp_path):
     place = tmp_path / "run"
-    command = [sys.executable, "-m", "eqco", "train", *QUICK, "--training.epochs", "50"]
-    process = subprocess.Popen(
-        [*command, "--out", str(place)],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
-        if (place / "metrics.jsonl").exists() and (place / "metrics.jsonl").read_text():
-            break
-        time.sleep(0.2)
-    process.send_signal(signal.SIGTERM)
-    output, _ = process.communicate(timeout=120)
-    assert process.returncode == 143
-    assert f"resume with: eqco train --resume {place}" in output
+    command = warm.start("train", *QUICK, "--training.epochs", "50", "--out", place)
+    command.until(lambda: logged_step(RunDirectory(place)), pause=0.05)
+    os.kill(command.pid, signal.SIGTERM)
+    assert command.wait() == 143, command.errors
+    assert f"resume with: eqco train --resume {place}" in command.said
     assert (place / "checkpoints" / "last.pt").exists()
 
 
-def test_a_folder_of_images_without_classes_trains_and_resumes(tmp_path, capsys):
+def test_a_folder_of_images_without_classes_trains_and_resumes(warm, tmp_path, capsys):
     """JPEG files of several sizes in one folder, decoded by a worker process."""
     folder = tmp_path / "photos" / "mine"
     folder.mkdir(parents=True)
@@ -187,11 +169,11 @@ def test_a_folder_of_images_without_classes_trains_and_resumes(tmp_path, capsys)
         image.resize((40 + number, 50)).save(folder / f"{number:02d}.jpg")
     command = ["train", str(tmp_path / "photos"), *QUICK, "--training.num-queries", "20"]
     command += ["--out", str(tmp_path / "run")]
-    trained = eqco(*command, "--data.workers", 1)
-    assert trained.returncode == 0, trained.stderr
-    assert "There are no labels, so that nobody can say" in trained.stdout
-    assert "has one folder, mine: its images are taken without classes" in trained.stdout
-    assert "images are decoded once" in trained.stdout
+    trained = warm.run(*command, "--data.workers", 1)
+    assert trained.code == 0, trained.errors
+    assert "There are no labels, so that nobody can say" in trained.said
+    assert "has one folder, mine: its images are taken without classes" in trained.said
+    assert "images are decoded once" in trained.said
     assert main(["train", "--resume", str(tmp_path / "run")]) == 0
     said = capsys.readouterr().out
     assert "was finished already, after 2 steps; nothing was trained" in said
@@ -214,7 +196,7 @@ def test_without_a_recipe_everything_is_chosen_and_what_is_given_is_kept(tmp_pat
 
 
 def test_a_run_is_extended_from_its_weights_by_a_new_schedule(tmp_path, capsys):
-    assert main(["train", *QUICK, "--out", str(tmp_path / "run")]) == 0
+    assert main(["train", *QUICK, "--data.image-size", "16", "--out", str(tmp_path / "run")]) == 0
     assert main(["train", "--extend", str(tmp_path / "run"), "--training.epochs", "2"]) == 0
     longer = tmp_path / "run-extended"
     recipes = [

@@ -1,11 +1,9 @@
 """Inside DDP the loss behaves like any other: gradients are the mean over processes."""
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
+from together import ended, start
 
 WORKER = """
 import json, os, torch, eqco
@@ -34,23 +32,7 @@ dist.destroy_process_group()
 
 
 @pytest.mark.end_to_end
-def test_two_processes_average_the_gradients_of_the_loss(tmp_path):
-    import socket
-
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
-    workers = [
-        subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-c", WORKER],
-            env={**os.environ, **shared, "RANK": str(rank), "OMP_NUM_THREADS": "1"},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    for worker in workers:
-        output, _ = worker.communicate(timeout=120)
-        assert worker.returncode == 0
-        assert json.loads(output.strip().splitlines()[-1]) < 1e-12
+def test_two_processes_average_the_gradients_of_the_loss(warm):
+    for code, said, errors in ended(start(warm, ["-c", WORKER], 2)):
+        assert code == 0, errors
+        assert json.loads(said.strip().splitlines()[-1]) < 1e-12

@@ -11,12 +11,12 @@ COUNTS = (2, 4)
 
 
 @pytest.fixture(scope="module")
-def held(tmp_path_factory):
+def held(warm, tmp_path_factory):
     """(processes, rank) -> what that process holds after one step of each case."""
     place = tmp_path_factory.mktemp("gathering")
     found = {}
     for count in COUNTS:
-        for code, _, errors in ended(start([gathering_together.__file__, place], count)):
+        for code, _, errors in ended(start(warm, [gathering_together.__file__, place], count)):
             assert code == 0, errors
         for rank in range(count):
             found[count, rank] = torch.load(place / f"{count}-{rank}.pt", weights_only=False)

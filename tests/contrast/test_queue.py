@@ -143,9 +143,8 @@ WORKER = """
 
 
 @pytest.mark.end_to_end
-def test_queues_inside_ddp_hold_the_keys_of_all_processes():
-    command = ["-W", "ignore", "-c", textwrap.dedent(WORKER)]
-    said = ended(start(command, 2), timeout=120)
+def test_queues_inside_ddp_hold_the_keys_of_all_processes(warm):
+    said = ended(start(warm, ["-c", textwrap.dedent(WORKER)], 2))
     assert [code for code, *_ in said] == [0, 0], said
     for _, output, _ in said:
         refused, held, cursor = json.loads(output.strip().splitlines()[-1])

@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from together import ended, start
 
 from eqco.assembly import resume, train
 from eqco.data import StepLoader, find_pipeline
@@ -208,20 +207,16 @@ def test_a_run_resumes_with_or_without_a_cache_as_it_began(tmp_path, save_image,
 
 
 @pytest.mark.end_to_end
-def test_two_processes_share_the_cache_of_the_first(tmp_path, save_image):
+def test_two_processes_share_the_cache_of_the_first(warm, tmp_path, save_image):
     folder = photos(tmp_path, save_image)
     settings = ["--training.num-queries", "4", "--method.count", "3", "--training.epochs", "2"]
-    command = [sys.executable, "-m", "eqco", "train", str(folder), "--profile", "smoke"]
-    for count in ("1", "2"):
-        done = subprocess.run(
-            [*command, *settings, "--processes", count, "--out", str(tmp_path / count)],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        assert "images are decoded once, their shorter side shrunk to 36 pixels" in done.stdout
-        assert done.stdout.count("decoded once") == 1
+    command = ["-m", "eqco", "train", folder, "--profile", "smoke", *settings]
+    for count in (1, 2):
+        done = ended(start(warm, [*command, "--out", tmp_path / str(count)], count))
+        assert [code for code, *_ in done] == [0] * count, done
+        said = "".join(said for _, said, _ in done)
+        assert "images are decoded once, their shorter side shrunk to 36 pixels" in said
+        assert said.count("decoded once") == 1
     one, two = (read_checkpoint(RunDirectory(tmp_path / each).last)["method"] for each in "12")
     for name, value in one.items():
         torch.testing.assert_close(two[name], value, rtol=1e-3, atol=1e-4, msg=name)

@@ -13,9 +13,9 @@ SCRIPT = Path(__file__).with_name("detecting_together.py")
 
 
 @pytest.mark.end_to_end
-def test_processes_hold_the_same_weights_and_statistics_and_share_the_testing(tmp_path):
+def test_processes_hold_the_same_weights_and_statistics_and_share_the_testing(warm, tmp_path):
     data = write_squares(tmp_path / "squares", images={"train": 4}, side=64)
-    for code, _, errors in ended(start([SCRIPT, data, tmp_path], 2)):
+    for code, _, errors in ended(start(warm, [SCRIPT, data, tmp_path], 2)):
         assert code == 0, errors
     one, two = (torch.load(tmp_path / f"{rank}.pt") for rank in (0, 1))
     # each saw other images: equal weights show averaged gradients, equal statistics Sync BN

@@ -5,9 +5,9 @@ import torch
 import torchvision
 from torch import nn
 from torch.testing import assert_close
-from torchvision.models.resnet import BasicBlock, Bottleneck
 
 from eqco.encoders import resnet
+from eqco.encoders.resnet import BasicBlock, Bottleneck
 from eqco.runtime.errors import InputError
 
 

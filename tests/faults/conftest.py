@@ -1,18 +1,9 @@
-"""Small pictures, short trainings, and a place to start many `eqco` commands from."""
+"""Small pictures and short trainings."""
 
 import numpy as np
 import pytest
 from faults.trainings import SMALL
-from faults.warm import Warm
 from PIL import Image
-
-
-@pytest.fixture(scope="session")
-def warm(tmp_path_factory):
-    """Starts `eqco` commands."""
-    warm = Warm(tmp_path_factory.mktemp("logs"))
-    yield warm
-    warm.close()
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 import torch
 from faults.trainings import SMALL, assert_same_end, logged_step, saved_step
-from faults.warm import children_of
+from warm import children_of
 
 from eqco.assembly import train
 from eqco.cli.main import main

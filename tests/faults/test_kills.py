@@ -7,7 +7,7 @@ import time
 
 import pytest
 from faults.trainings import SMALL, assert_same_end, logged_step, saved_step
-from faults.warm import children_of, state_of
+from warm import children_of, state_of
 
 from eqco.runtime.run_directory import RunDirectory
 
@@ -39,7 +39,7 @@ def test_kills_at_random_steps_change_nothing(
         before = saved_step(run)
         command = go_on(warm, pictures, run)
         if number % 4 == 3:  # wherever it is: most likely still on its way to the first step
-            time.sleep(draw.uniform(0, 0.8))
+            time.sleep(draw.uniform(0, 0.4))
         else:
             target = before + draw.randint(1, 6)
             command.until(lambda wanted=target: logged_step(run) >= wanted)

@@ -120,8 +120,9 @@ def test_what_lightning_cannot_do_as_the_recipe_says_is_refused():
 
 
 @pytest.mark.end_to_end
-def test_two_processes_under_ddp_are_one(tmp_path):
-    workers = start([lightning_together.__file__, tmp_path], 2, NODE_RANK="0")
+def test_two_processes_under_ddp_are_one(warm, tmp_path):
+    warm.load("eqco.integrations.lightning")
+    workers = start(warm, [lightning_together.__file__, tmp_path], 2, NODE_RANK="0")
     for code, _, errors in ended(workers):
         assert code == 0, errors
     expected = own_steps(lightning_together.TOGETHER, 3)

@@ -12,9 +12,11 @@ for package in ("sentence_transformers", "open_clip", "lightly"):
 
 
 @pytest.fixture(scope="module")
-def held(tmp_path_factory):
+def held(warm, tmp_path_factory):
     place = tmp_path_factory.mktemp("losses")
-    for code, _, errors in ended(start([losses_together.__file__, place], 2)):
+    for name in ("sentence_transformers", "open_clip", "lightly"):
+        warm.load(f"eqco.integrations.{name}")
+    for code, _, errors in ended(start(warm, [losses_together.__file__, place], 2)):
         assert code == 0, errors
     return [torch.load(place / f"{rank}.pt", weights_only=False) for rank in range(2)]
 

@@ -1,5 +1,7 @@
 """Two processes equal one, and so do four: every method, to rounding."""
 
+from functools import cache
+
 import pytest
 import together
 import torch
@@ -10,13 +12,19 @@ COUNTS = (2, 4)
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4}
 
 
+@cache
+def alone(name, dtype):
+    """What one process holds."""
+    return three_steps(CASES[name], dtype)
+
+
 @pytest.fixture(scope="module")
-def held(tmp_path_factory):
+def held(warm, tmp_path_factory):
     """(processes, rank) -> what that process holds after three steps of each case."""
     place = tmp_path_factory.mktemp("together")
     found = {}
     for count in COUNTS:
-        for code, _, errors in ended(start([together.__file__, place], count)):
+        for code, _, errors in ended(start(warm, [together.__file__, place], count)):
             assert code == 0, errors
         for rank in range(count):
             found[count, rank] = torch.load(place / f"{count}-{rank}.pt", weights_only=False)
@@ -31,14 +39,13 @@ def held(tmp_path_factory):
 )
 def test_processes_hold_what_one_process_holds(held, count, dtype, name):
     """Parameters, key encoder, running statistics, queue and cursor, K, margin, rate, loss, f̂."""
-    alone = three_steps(CASES[name], dtype)
     kinds = ["method", "diagnosed"]
     if dtype == torch.float64:  # gradients of steep losses differ by more in float32
         kinds.append("optimiser")
     for rank in range(count):
         for kind in kinds:
-            theirs = held[count, rank][name, str(dtype)][kind]
-            assert_close(theirs, alone[kind], rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+            theirs, ours = held[count, rank][name, str(dtype)][kind], alone(name, dtype)[kind]
+            assert_close(theirs, ours, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
 
 
 @pytest.mark.parametrize("count", COUNTS)
@@ -59,7 +66,7 @@ def test_features_are_shared_out_and_complete(held, count):
 def test_three_steps_move_the_weights():
     """Else the comparison above could not fail."""
     for name, recipe in CASES.items():
-        after = three_steps(recipe, torch.float64)["method"]
+        after = alone(name, torch.float64)["method"]
         before = together.built(recipe, torch.float64).method.encoder.named_parameters()
         moved = {part: (after[f"encoder.{part}"] - value).abs().max() for part, value in before}
         first = next(part for part in moved if part.endswith("weight"))

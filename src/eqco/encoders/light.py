@@ -2,9 +2,8 @@
 
 import torch
 from torch import Tensor, nn
-from torchvision.models.resnet import BasicBlock
 
-from eqco.encoders.resnet import initialise, residual_block
+from eqco.encoders.resnet import BasicBlock, initialise, residual_block
 
 __all__ = ["LightEncoder"]
 

@@ -4,13 +4,71 @@ from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
-from torchvision.models.resnet import BasicBlock, Bottleneck, conv1x1
 
 from eqco.runtime.errors import InputError
 
 __all__ = ["ResNet", "Stem", "resnet"]
 
 Stem = Literal["imagenet", "small"]
+
+
+class BasicBlock(nn.Module):
+    """Two 3×3 convolutions beside a shortcut, named as torchvision names them.
+
+    torchvision's own would be the one thing that most commands import it for, and importing it
+    takes almost as long as importing torch.
+    """
+
+    expansion: int = 1
+
+    def __init__(
+        self, channels_in: int, channels: int, stride: int, shortcut: nn.Module | None
+    ) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels_in, channels, 3, stride=stride, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(channels)
+        self.relu = nn.ReLU(inplace=True)
+        self.conv2 = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(channels)
+        self.downsample = shortcut
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """Maps (N, channels_in, H, W) -> (N, channels, H / stride, W / stride)."""
+        inner = self.relu(self.bn1(self.conv1(maps)))
+        inner = self.bn2(self.conv2(inner))
+        inner += maps if self.downsample is None else self.downsample(maps)
+        return self.relu(inner)
+
+
+class Bottleneck(nn.Module):
+    """A 3×3 convolution between two of 1×1, beside a shortcut, named as torchvision names them.
+
+    The 3×3 convolution has the stride, as in version 1.5 of ResNet-50.
+    """
+
+    expansion: int = 4
+
+    def __init__(
+        self, channels_in: int, channels: int, stride: int, shortcut: nn.Module | None
+    ) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels_in, channels, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(channels)
+        self.conv2 = nn.Conv2d(channels, channels, 3, stride=stride, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(channels)
+        self.conv3 = nn.Conv2d(channels, 4 * channels, 1, bias=False)
+        self.bn3 = nn.BatchNorm2d(4 * channels)
+        self.relu = nn.ReLU(inplace=True)
+        self.downsample = shortcut
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """Maps (N, channels_in, H, W) -> (N, 4·channels, H / stride, W / stride)."""
+        inner = self.relu(self.bn1(self.conv1(maps)))
+        inner = self.relu(self.bn2(self.conv2(inner)))
+        inner = self.bn3(self.conv3(inner))
+        inner += maps if self.downsample is None else self.downsample(maps)
+        return self.relu(inner)
+
 
 # depth: the kind of block, and how many of them in each of the four stages
 PLANS: dict[int, tuple[type[BasicBlock] | type[Bottleneck], tuple[int, int, int, int]]] = {
@@ -113,12 +171,13 @@ def resnet(
 def residual_block(
     block: type[BasicBlock] | type[Bottleneck], channels_in: int, channels: int, *, stride: int
 ) -> nn.Module:
-    """torchvision's block, with a 1×1 convolution on the shortcut where the shape changes."""
+    """A block, with a 1×1 convolution on the shortcut where the shape changes."""
     channels_out = channels * block.expansion
     shortcut = None
     if stride != 1 or channels_in != channels_out:
         shortcut = nn.Sequential(
-            conv1x1(channels_in, channels_out, stride), nn.BatchNorm2d(channels_out)
+            nn.Conv2d(channels_in, channels_out, 1, stride=stride, bias=False),
+            nn.BatchNorm2d(channels_out),
         )
     return block(channels_in, channels, stride, shortcut)
 

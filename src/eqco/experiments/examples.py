@@ -125,6 +125,6 @@ CIFAR_SIMO = example(
     "cifar10-simo",
     "SiMo with 16 negatives on CIFAR-10, a few epochs",
     (0,),
-    smoke=[simo_on("groceries", 20, profiles.FOLDER, epochs=2, num_queries=128, diagnose_every=5)],
+    smoke=[simo_on("groceries", 20, profiles.SMOKE, num_queries=64)],
     desk=[simo_on("cifar10", 200, profiles.FOLDER, epochs=10, probe_every=2)],
 )

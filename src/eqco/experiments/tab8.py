@@ -93,7 +93,7 @@ GRID = grid_experiment(
     title="SiMo with wider models",
     axis="alpha",
     cells={
-        "smoke": cells(replace(SMOKE, num_queries=128), (2,)),  # five steps
+        "smoke": cells(replace(SMOKE, num_queries=128), (1,)),  # five steps of the usual width
         "desk": cells(DESK, (2, 4)),
         "embedded": cells(EMBEDDED, (2,)),
         "paper": cells(PAPER, (1, 2, 4)),

@@ -25,6 +25,7 @@ LEFT_OUT = (
     ("encoder", "fixed_patches"),
     ("training", "logger"),
 )
+USUAL = Recipe()
 
 
 def recipe_to_dict(recipe: Recipe) -> dict[str, Any]:
@@ -35,7 +36,7 @@ def recipe_to_dict(recipe: Recipe) -> dict[str, Any]:
     """
     plain: dict[str, Any] = plain_value(dataclasses.asdict(recipe))
     for section, name in LEFT_OUT:
-        if getattr(getattr(recipe, section), name) == getattr(getattr(Recipe(), section), name):
+        if getattr(getattr(recipe, section), name) == getattr(getattr(USUAL, section), name):
             del plain[section][name]
     return plain | {"method": {"name": recipe.method.name, **plain["method"]}}
 
