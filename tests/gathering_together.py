@@ -45,6 +45,16 @@ def beside_a_queue(model, first, second, ids):
     return eqco.contrastive_loss(queries, keys, negatives, alpha=64)
 
 
+def beside_a_queue_of_ids(model, first, second, ids):
+    embedded = model(torch.cat([first, second]))
+    queries, keys = embedded[: len(first)], embedded[len(first) :]
+    queue = eqco.KeyQueue(24, 4, dtype=torch.float64, with_ids=True)
+    queue.enqueue(first[:, :4], ids=ids, gather=True)
+    batch = eqco.in_batch_negatives(keys, gather=True, ids=ids)
+    negatives = eqco.combine_negatives(batch, queue.negatives())
+    return eqco.contrastive_loss(queries, keys, negatives, alpha=64, ids=ids)
+
+
 def skipping(model, first, second, ids):
     """Some ids have no negatives but in some processes: the mean is over all that have."""
     embedded = model(torch.cat([first, second]))
@@ -62,7 +72,7 @@ def remembering(model, first, second, ids):
     index = (torch.arange(16) * 3 % 20)[rank * n : (rank + 1) * n]
     loss_fn(first, second, index=index)
     both = model(torch.cat([first, second]))
-    loss = loss_fn(both[:n], both[n:], index=index)
+    loss = loss_fn(both[:n], both[n:], index=index, ids=ids)
     held = loss_fn.log_mean[loss_fn.log_mean > NEVER]
     assert len(held) == N  # those of all processes
     return loss + held.mean()  # which has no gradient, and must agree
@@ -79,10 +89,12 @@ def cases():
         "views, ids": lambda *given: pair(views, *given),
         "keys": with_keys,
         "queue": beside_a_queue,
+        "queue, ids": beside_a_queue_of_ids,
         "skip": skipping,
         "towers": lambda *given: pair(towers, *given[:3], None),
         "towers, ids": lambda *given: pair(towers, *given),
-        "remembered": remembering,
+        "remembered": lambda *given: remembering(*given[:3], None),
+        "remembered, ids": remembering,
         "cached": lambda model, first, second, ids: eqco.cached_backward(
             model, (first, second), lambda *both: towers(*both, ids=ids), micro_batch=2
         ),

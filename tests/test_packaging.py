@@ -53,6 +53,18 @@ def test_the_tested_versions_are_those_that_are_asked_for():
         assert version_of(tested[plain(each.name)]) in each.specifier, each
 
 
+def test_pages_about_other_packages_name_the_tested_versions():
+    tested, named = pinned("constraints.txt"), {}
+    for page in ("data", "sharing", "clusters", "similar_photos"):
+        text = (ROOT / "docs" / f"{page}.md").read_text()
+        for packages in re.findall(r"tested with\s([^)]+)\)", text):
+            named |= re.findall(r"([\w-]+) (\d[\d.]*)", packages)
+    assert len(named) == 9
+    for name, version in named.items():
+        full = version_of(tested[plain(name)])
+        assert version.split(".") == str(full).split(".")[: version.count(".") + 1], name
+
+
 def test_the_oldest_versions_are_the_lower_limits():
     oldest = pinned("constraints-oldest.txt")
     limits = {plain(each.name): version_of(each.specifier) for each in requirements()}

@@ -149,6 +149,76 @@ def test_libauc_at_the_first_and_the_second_visit():
             assert_close(each.grad, leaf.grad, rtol=1e-6, atol=1e-8)
 
 
+IDS, KEY_IDS = torch.tensor([7, 8, 9, 7]), torch.tensor([8, 1, 7, 2, 7])
+
+
+@pytest.mark.parametrize("alpha", [None, 64, math.inf])
+@pytest.mark.parametrize("source", ["batch", "shared", "own"])
+def test_without_memory_and_with_ids_it_is_eqco_with_ids(alpha, source):
+    views, pool = (drawn(0, 4, 6), drawn(1, 4, 6)), drawn(2, 5, 6)
+    negatives, key_ids = {
+        "batch": ((), None),
+        "shared": ((pool,), KEY_IDS),
+        "own": ((pool.repeat(4, 1, 1),), KEY_IDS.repeat(4, 1)),
+    }[source]
+    settings = {"alpha": alpha, "temperature": 0.3}
+    given = {"ids": IDS, "key_ids": key_ids}
+    expected = with_gradient(eqco.EqCoLoss(**settings), *views, *negatives, **given)
+    ours = eqco.RunningNormaliser(10, **settings)
+    found = with_gradient(ours, *views, *negatives, **given, index=torch.arange(4))
+    assert_close(found, expected, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("alpha", [None, 64, math.inf])
+def test_keys_of_the_querys_id_enter_neither_loss_nor_u(alpha):
+    """Of the second visit; the third query has no key in the memory, which is all of its id."""
+    ids, memory_ids = torch.tensor([7, 8, 9, 7]), torch.tensor([9, 9, 9])
+    settings = {"alpha": alpha, "temperature": 0.3, "decay": 0.7}
+    together = eqco.RunningNormaliser(4, **settings).double()
+    alone = eqco.RunningNormaliser(4, **settings).double()
+    for visit in range(2):
+        queries, positives, pool, memory = (
+            drawn(10 * visit + i, n, 6) for i, n in enumerate((4, 4, 5, 3))
+        )
+        held = eqco.Negatives(memory, ids=memory_ids)
+        given = {"index": torch.arange(4), "memory": held, "ids": ids, "key_ids": KEY_IDS}
+        loss, (found, *_) = with_gradient(together, queries, positives, pool, **given)
+        each = []
+        for row in range(4):
+            own = slice(row, row + 1)
+            left = memory[memory_ids != ids[row]]
+            each.append(
+                with_gradient(
+                    alone, queries[own], positives[own], pool[ids[row] != KEY_IDS],
+                    index=torch.tensor([row]), memory=left if len(left) else None,
+                )
+            )  # fmt: skip
+        assert_close(loss, torch.stack([one for one, _ in each]).mean(), rtol=1e-9, atol=1e-10)
+        expected = torch.cat([gradient for _, (gradient, *_) in each]) / 4
+        assert_close(found, expected, rtol=1e-9, atol=1e-10)
+        assert_close(together.log_mean, alone.log_mean)
+
+
+def test_a_query_without_negatives_is_named_or_skipped_with_its_history():
+    given = drawn(0, 3, 6), drawn(1, 3, 6), drawn(2, 2, 6)
+    settings = {"index": torch.arange(3), "ids": torch.arange(3), "key_ids": torch.ones(2).long()}
+    with pytest.raises(InputError, match="1 queries of 3 have no negatives: number 1"):
+        eqco.RunningNormaliser(3)(*given, **settings)
+    skipping = eqco.RunningNormaliser(3, alpha=64, on_empty="skip").double()
+    loss, (gradient, *_) = with_gradient(skipping, *given, **settings)
+    kept = torch.tensor([0, 2])
+    plain = eqco.RunningNormaliser(3, alpha=64).double()
+    assert_close(loss, plain(given[0][kept], given[1][kept], given[2], index=kept))
+    assert gradient[1].eq(0).all()
+    assert torch.equal(skipping.log_mean, plain.log_mean)
+    assert skipping.skipped == 1
+
+
+def test_a_memory_without_ids_is_refused_beside_ids():
+    with pytest.raises(InputError, match=r"a memory that has none.*with_ids=True"):
+        eqco.RunningNormaliser(3)(*drawn(0, 2, 3, 6), ids=torch.arange(3), memory=drawn(1, 4, 6))
+
+
 def test_saved_and_loaded_equals_never_saved():
     settings = {"alpha": 64, "decay": 0.8, "schedule": "cosine", "total_steps": 10}
     batches = [(drawn(i, 4, 3), drawn(i + 50, 4, 3), torch.randperm(9)[:4]) for i in range(6)]

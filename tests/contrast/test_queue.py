@@ -108,6 +108,70 @@ def test_float64_keys_are_held_exactly_or_refused():
         eqco.KeyQueue(4, 2, dtype=torch.int64)
 
 
+@pytest.mark.parametrize("sizes", [(2, 3, 4, 2), (9, 1, 12), (5, 5)])
+def test_ids_stay_beside_their_keys(sizes):
+    """Around the end, where a large batch leaves a choice, and over saving and loading."""
+    queue, start = eqco.KeyQueue(5, 2, with_ids=True), 0
+    for size in sizes:
+        ids = torch.arange(start, start + size)
+        queue.enqueue(ids[:, None].repeat(1, 2).float(), ids=ids)
+        start += size
+        other = eqco.KeyQueue(5, 2, with_ids=True)
+        other.load_state_dict(queue.state_dict())
+        queue, held = other, other.negatives()
+        assert torch.equal(held.ids, held.keys[:, 0].long())
+    plain = eqco.KeyQueue(5, 2)
+    for each in torch.arange(start).split(list(sizes)):
+        plain.enqueue(each[:, None].repeat(1, 2).float())
+    assert torch.equal(plain.keys, queue.keys), "ids change nothing of the keys"
+
+
+@pytest.mark.parametrize("alpha", [None, 64])
+def test_a_query_meets_no_earlier_key_of_its_own_image(alpha):
+    """In the queue, beside the batch, and in a draw of both."""
+    torch.manual_seed(0)
+    queries, positives, older = torch.randn(3, 4, 8).unbind()
+    ids, older_ids = torch.tensor([3, 4, 5, 3]), torch.tensor([5, 6, 3, 7])
+    queue = eqco.KeyQueue(6, 8, with_ids=True)
+    queue.enqueue(older, ids=older_ids)
+    loss_fn = eqco.EqCoLoss(alpha=alpha, reduction="none")
+    found = loss_fn(queries, positives, queue.negatives(), ids=ids)
+    both = eqco.combine_negatives(eqco.in_batch_negatives(positives, ids=ids), queue.negatives())
+    beside = loss_fn(queries, positives, both, ids=ids)
+    drawn = eqco.sampled_negatives(both, 7, seed=0, step=0, shared=True)
+    by_draw = loss_fn(queries, positives, drawn, ids=ids)
+    for row in range(4):
+        own = slice(row, row + 1)
+        left = older[older_ids != ids[row]]
+        all_left = torch.cat([positives[ids != ids[row]], left])
+        for each, keys in ((found, left), (beside, all_left), (by_draw, all_left)):
+            torch.testing.assert_close(each[own], loss_fn(queries[own], positives[own], keys))
+
+
+def test_ids_that_cannot_be_are_refused():
+    keys, ids = torch.ones(3, 2), torch.arange(3)
+    queue = eqco.KeyQueue(5, 2, with_ids=True)
+    with pytest.raises(InputError, match=r"without ids to a queue with with_ids=True"):
+        queue.enqueue(keys)
+    with pytest.raises(InputError, match=r"keeps none. Make it with with_ids=True"):
+        eqco.KeyQueue(5, 2).enqueue(keys, ids=ids)
+    with pytest.raises(InputError, match=r"ids of shape \(2,\).*\(3,\) of whole.*each key"):
+        queue.enqueue(keys, ids=ids[:2])
+    with pytest.raises(InputError, match=r"ids is of type torch.float32"):
+        eqco.Negatives(keys, ids=ids.float())
+    with pytest.raises(InputError, match=r"the first source has no ids"):
+        eqco.combine_negatives(eqco.Negatives(keys), eqco.Negatives(keys, ids=ids))
+    assert queue.filled == 0
+    queue.enqueue(keys, ids=ids)
+    with pytest.raises(InputError, match=r"negatives carry ids already"):
+        eqco.contrastive_loss(keys, keys, queue.negatives(), ids=ids, key_ids=ids)
+    with pytest.raises(InputError, match=r"state of the queue lacks ids"):
+        eqco.KeyQueue(5, 2, with_ids=True).load_state_dict(eqco.KeyQueue(5, 2).state_dict())
+    damaged = {**queue.state_dict(), "ids": torch.zeros(4, dtype=torch.int64)}
+    with pytest.raises(InputError, match=r"damaged: it has ids of shape \(4,\)"):
+        eqco.KeyQueue(5, 2, with_ids=True).load_state_dict(damaged)
+
+
 WORKER = """
     import json, torch, eqco
     import torch.distributed as dist

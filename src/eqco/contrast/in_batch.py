@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from eqco.contrast.negatives import Negatives
+from eqco.contrast.negatives import Negatives, check_ids
 from eqco.contrast.vectors import without_autocast
 from eqco.runtime import processes
 from eqco.runtime.errors import InputError
@@ -12,7 +12,10 @@ __all__ = ["in_batch_negatives"]
 
 
 def in_batch_negatives(
-    *views: Tensor, index: Tensor | None = None, gather: bool = False
+    *views: Tensor,
+    index: Tensor | None = None,
+    gather: bool = False,
+    ids: Tensor | None = None,
 ) -> Negatives:
     """Every other instance of the batch, as one or both views show it.
 
@@ -23,6 +26,8 @@ def in_batch_negatives(
         gather: `views` are of this process alone, and the keys of all processes are wanted, with
             gradient where they carry it. Each process must call this with as many keys. Nothing
             changes where there is one process.
+        ids: what each instance of `views` is, (N,), kept with the keys: give the same ids to the
+            loss, where keys of another source carry theirs too.
 
     Returns:
         All keys, with each query's own instance excluded: K = N − 1, or 2N − 2 with both views.
@@ -37,11 +42,14 @@ def in_batch_negatives(
     if not views or not all(isinstance(view, Tensor) for view in views):
         kinds = ", ".join(type(view).__name__ for view in views) or "nothing"
         raise InputError(f"{kinds} given as views; give the keys of one or both as tensors (N, D).")
+    if ids is not None:
+        ids = check_ids("ids", ids, (len(views[0]),), views[0], "keys")
     if gather:
         if index is not None:
             raise InputError("index and gather=True were both given; gather finds the index.")
         index = own_places(views[0])
         views = tuple(processes.gather_with_gradient(view) for view in views)
+        ids = None if ids is None else processes.gather(ids)
     num_instances = len(views[0])
     if any(view.shape != views[0].shape for view in views):
         shapes = ", ".join(str(tuple(view.shape)) for view in views)
@@ -57,7 +65,8 @@ def in_batch_negatives(
     starts = num_instances * torch.arange(len(views), device=index.device)
     with without_autocast(views[0]):  # whose torch.cat takes no float16 on the CPU
         keys = views[0] if len(views) == 1 else torch.cat(views)
-    return Negatives(keys, excluded=index[:, None] + starts)
+    key_ids = None if ids is None else ids.repeat(len(views))
+    return Negatives(keys, excluded=index[:, None] + starts, ids=key_ids)
 
 
 def own_places(rows: Tensor) -> Tensor:

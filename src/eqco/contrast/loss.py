@@ -17,14 +17,13 @@ from eqco.contrast.checks import (
     wants_finite_check,
 )
 from eqco.contrast.counting import (
-    check_ids,
     check_log_weight_values,
     check_log_weights,
     log_counts,
     name_empty,
 )
 from eqco.contrast.in_batch import own_places
-from eqco.contrast.negatives import Negatives, check_places
+from eqco.contrast.negatives import Negatives, check_ids, check_places
 from eqco.contrast.small import SMALL_ELEMENTS, small_loss
 from eqco.contrast.streaming import Choice, chunk_size, streamed_loss
 from eqco.contrast.vectors import precision, with_lengths, without_autocast
@@ -92,7 +91,8 @@ def contrastive_loss(
         ids: what each query is an instance of, (N,): a key of the same id is never its negative,
             such as another view or a duplicate. K, and with it the margin, is each query's own.
         key_ids: those of the keys in `negatives`, (M,); (N, K) where these are of each query.
-            Without `negatives` the positives have the ids of their queries.
+            None: those that a `Negatives` carries, such as a queue's. Without `negatives` the
+            positives have the ids of their queries.
         log_weights: the log of how much each key counts, (M,), or each pair, (N, M): K becomes the
             sum of the weights, so that a weight of 2 is two copies, and with α equal weights
             change nothing. −∞ leaves a key out. Without gradient.
@@ -100,8 +100,8 @@ def contrastive_loss(
             the mean is over the others. Without `check_finite` none is refused, all are skipped.
         gather: take the positives, or `negatives`, of all processes of torch.distributed as
             negatives, with gradient where they carry it, and their ids and weights. With DDP's
-            mean of gradients a step is that of one process with the whole batch; so is the mean of
-            the losses. Nothing changes where there is one process.
+            mean of gradients a step on the mean loss is that of one process with the whole batch;
+            so is the mean of the losses. Nothing changes where there is one process.
 
     Sixteen negatives imitate 65536; equal embeddings show the ceiling log(1 + α) for any K:
 
@@ -161,8 +161,15 @@ def loss_and_empty(
         own = own[:, None]
         negatives = Negatives(all_keys(positives, gather), excluded=own)
         key_ids = ids
-    elif checked and isinstance(negatives, Negatives):
-        check_places(negatives)
+    elif isinstance(negatives, Negatives):
+        if checked:
+            check_places(negatives)
+        if ids is not None and negatives.ids is not None:
+            if key_ids is not None:
+                raise InputError(
+                    "key_ids were given, and the negatives carry ids already. Give one of them."
+                )
+            key_ids = negatives.ids
     if gather and own is None:
         if not isinstance(negatives, Tensor) or negatives.dim() != 2:
             raise InputError(
@@ -222,7 +229,7 @@ def check_choice(
     in_batch: bool,
 ) -> Choice:
     """Ids and weights of the keys of all processes, checked."""
-    num_queries, device = len(queries), queries.device
+    num_queries = len(queries)
     shared = isinstance(negatives, Negatives)
     keys = negatives.keys if isinstance(negatives, Negatives) else negatives
     pool = tuple(keys.shape[:-1])
@@ -232,11 +239,12 @@ def check_choice(
         given, missing = ("ids", "key_ids") if key_ids is None else ("key_ids", "ids")
         raise InputError(
             f"{given} were given without {missing}; to compare them give those of the queries "
-            f"(N,) as ids and those of the negatives {pool} as key_ids."
+            f"(N,) as ids and those of the negatives {pool} as key_ids. A queue keeps those of its "
+            f"keys with KeyQueue(…, with_ids=True)."
         )
     if ids is not None and key_ids is not None:
-        ids = check_ids("ids", ids, (num_queries,), device)
-        key_ids = ids if in_batch else check_ids("key_ids", key_ids, local, device)
+        ids = check_ids("ids", ids, (num_queries,), queries)
+        key_ids = ids if in_batch else check_ids("key_ids", key_ids, local, queries)
         key_ids = processes.gather(key_ids) if gather else key_ids
     if log_weights is not None:
         log_weights = check_log_weights(log_weights, local, pairs, queries)

@@ -13,7 +13,7 @@ from eqco.contrast.checks import (
     check_transforms,
     wants_finite_check,
 )
-from eqco.contrast.counting import check_ids, name_empty
+from eqco.contrast.counting import name_empty
 from eqco.contrast.in_batch import own_places
 from eqco.contrast.loss import (
     OnEmpty,
@@ -27,7 +27,7 @@ from eqco.contrast.loss import (
     reduce_loss,
     terms,
 )
-from eqco.contrast.negatives import Negatives
+from eqco.contrast.negatives import Negatives, check_ids
 from eqco.contrast.small import small_loss
 from eqco.contrast.streaming import Choice
 from eqco.contrast.temperature import LearnableTemperature
@@ -189,7 +189,7 @@ class NTXentLoss(EqCoLoss):
             if ids is None:
                 loss = loss_per_query(both, others, negatives, temperature, **given)
             else:
-                ids = check_ids("ids", ids, (len(first),), first.device)
+                ids = check_ids("ids", ids, (len(first),), first)
                 everyone = processes.gather(ids) if self.gather else ids
                 choice = Choice(None, negatives.excluded, ids.repeat(2), everyone.repeat(2), None)
                 loss, empty = loss_by_choice(

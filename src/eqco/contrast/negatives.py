@@ -31,6 +31,8 @@ class Negatives:
             there are none. Used only where `indices` and `mask` are None.
         mask: in place of `indices` where these are many: True for the keys each query is scored
             against, as many in each row, (N, M).
+        ids: what each key is an instance of, (M,); a loss that is given `ids` of the queries
+            compares them, one that is not makes no use of these.
 
     >>> pool = torch.eye(4)
     >>> Negatives(pool).num_negatives
@@ -43,6 +45,7 @@ class Negatives:
     indices: Tensor | None = None
     excluded: Tensor | None = None
     mask: Tensor | None = None
+    ids: Tensor | None = None
     num_masked: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
@@ -60,6 +63,8 @@ class Negatives:
                     f"{name} of shape {tuple(places.shape)} and type {places.dtype}; it must be "
                     f"(N, places) of type torch.int64: row numbers of the {len(self.keys)} keys."
                 )
+        if self.ids is not None:
+            check_ids("ids", self.ids, (len(self.keys),), self.keys, "keys")
         if self.mask is not None:
             # once, so that neither a compiled loss nor one on an accelerator has to read values
             object.__setattr__(self, "num_masked", self.count_mask(self.mask))
@@ -146,19 +151,29 @@ def combine_negatives(first: Negatives, second: Negatives) -> Negatives:
             f"the same ones."
         )
     check_device("keys of the second source", second.keys, first.keys, "those of the first")
+    if (first.ids is None) != (second.ids is None):
+        which = "second" if second.ids is None else "first"
+        raise InputError(
+            f"the {which} source has no ids, and the other has. Give those of a batch by "
+            f"in_batch_negatives(keys, ids=ids), and of other keys by Negatives(keys, ids=ids); a "
+            f"queue keeps them with KeyQueue(…, with_ids=True)."
+        )
     for source in (first, second):
         if source.keys.device.type == "cpu" and has_values(source.keys):
             check_places(source)  # a row number out of range would name a key of the other source
     with without_autocast(first.keys):  # whose torch.cat takes no float16 on the CPU
         keys = torch.cat([first.keys, second.keys])
+    ids = None
+    if first.ids is not None and second.ids is not None:
+        ids = torch.cat([first.ids, second.ids])
     shift = len(first.keys)
     if all(each.indices is None and each.mask is None for each in (first, second)):
         places = [first.excluded, None if second.excluded is None else second.excluded + shift]
         given = [place for place in places if place is not None]
-        return Negatives(keys, excluded=torch.cat(given, dim=1) if given else None)
+        return Negatives(keys, excluded=torch.cat(given, dim=1) if given else None, ids=ids)
     (num_queries,) = rows
     indices = [key_indices(first, num_queries), key_indices(second, num_queries) + shift]
-    return Negatives(keys, indices=torch.cat(indices, dim=1))
+    return Negatives(keys, indices=torch.cat(indices, dim=1), ids=ids)
 
 
 def require_negatives(given: object) -> None:
@@ -198,6 +213,22 @@ def check_places(negatives: Negatives) -> None:
         ordered = excluded.sort(dim=1).values
         if bool((ordered[:, 1:] == ordered[:, :-1]).any()):
             raise InputError("negatives.excluded names a key twice in one row; name each once.")
+
+
+def check_ids(
+    name: str, ids: Tensor, shape: tuple[int, ...], like: Tensor, others: str = "queries"
+) -> Tensor:
+    """Ids as int64; what is not one whole number for each query or key is refused."""
+    wanted = f"a torch tensor {shape} of whole numbers, one for each "
+    wanted += "query" if name == "ids" and others == "queries" else "key"
+    if not isinstance(ids, Tensor):
+        raise InputError(f"{name} is a {type(ids).__name__}; it must be {wanted}.")
+    if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
+        raise InputError(f"{name} is of type {ids.dtype}; it must be {wanted}.")
+    if tuple(ids.shape) != shape:
+        raise InputError(f"{name} of shape {tuple(ids.shape)}; it must be {wanted}.")
+    check_device(name, ids, like, others)
+    return ids.detach().long()
 
 
 def check_device(name: str, tensor: Tensor, other: Tensor, others: str = "queries") -> None:

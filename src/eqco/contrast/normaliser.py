@@ -10,13 +10,14 @@ which is EqCo where u_n is the mean over the K keys at hand, and SogCLR as α �
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from eqco.contrast.checks import check_device, check_setting, wants_finite_check
-from eqco.contrast.loss import contrastive_loss
+from eqco.contrast.loss import OnEmpty, loss_and_empty, reduce_loss
 from eqco.contrast.negatives import Contrast, Negatives
 from eqco.contrast.temperature import LearnableTemperature
 from eqco.contrast.vectors import precision, with_lengths, without_autocast
@@ -46,6 +47,8 @@ class RunningNormaliser(nn.Module):
         decay: how much of the old u_n is kept at each visit, 0 ≤ decay < 1.
         schedule: "constant", or "cosine": decay rises from 0 over the first `total_steps` calls.
         total_steps: only for "cosine".
+        on_empty: what to do with a query that `ids` leave without negatives: "refuse" it, or "skip"
+            it, with its history as it was; `skipped` counts them.
         gather: negatives from all processes, as in `contrastive_loss`.
 
     >>> loss_fn = RunningNormaliser(5000, temperature=0.07, alpha=65536, decay=0.5)
@@ -66,6 +69,7 @@ class RunningNormaliser(nn.Module):
         decay: float = 0.9,
         schedule: Literal["constant", "cosine"] = "constant",
         total_steps: int | None = None,
+        on_empty: OnEmpty = "refuse",
         gather: bool = False,
     ):
         super().__init__()
@@ -86,10 +90,19 @@ class RunningNormaliser(nn.Module):
             )
         self.temperature = temperature
         self.alpha, self.decay, self.schedule = alpha, decay, schedule
+        if on_empty not in ("refuse", "skip"):
+            raise InputError(f"on_empty={on_empty!r}; there are 'refuse', 'skip'.")
+        self.on_empty: OnEmpty = on_empty
         self.total_steps, self.gather = total_steps, gather
+        self.skipped_here: Tensor | int = 0
         self.steps = 0  # a number, so that reading it never waits for a device
         # log u_n
         self.register_buffer("log_mean", torch.full((num_instances,), NEVER))
+
+    @property
+    def skipped(self) -> int:
+        """How many queries were skipped so far, since they had no negatives."""
+        return int(self.skipped_here)
 
     def current_decay(self) -> float:
         """How much of the old value the next call keeps."""
@@ -106,6 +119,8 @@ class RunningNormaliser(nn.Module):
         *,
         index: Tensor | None = None,
         memory: Tensor | Negatives | None = None,
+        ids: Tensor | None = None,
+        key_ids: Tensor | None = None,
     ) -> Tensor:
         """The mean loss; negatives as in `contrastive_loss`.
 
@@ -115,43 +130,98 @@ class RunningNormaliser(nn.Module):
             negatives: those that get a weight and a gradient.
             index: the instance of each query, (N,), whose history enters u_n.
             memory: keys that enter u_n alone, without gradient: queue.negatives().
+            ids: what each query is an instance of, (N,): a key of the same id enters neither the
+                loss nor u_n. A memory must carry its own, as that of a `KeyQueue` with ids does.
+            key_ids: those of the negatives, as in `contrastive_loss`.
         """
         temperature = self.temperature
         tau = temperature() if isinstance(temperature, LearnableTemperature) else temperature
         # log Σ e^{s_k/τ} − s_0/τ, with its gradient
-        gap = contrastive_loss(
-            queries, positives, negatives, temperature=tau, alpha=math.inf, reduction="none",
-            gather=self.gather,
+        gap, empty = loss_and_empty(
+            queries, positives, negatives, tau, math.inf, None, "cosine", "none", None,
+            ids, key_ids, None, self.on_empty, self.gather,
         )  # fmt: skip
         with without_autocast(queries):
             dtype = precision(queries, positives)
             pair = [with_lengths(each, dtype, unit=True)[0] for each in (queries, positives)]
             own = (pair[0] * pair[1]).sum(dim=1) / tau
             with torch.no_grad():
-                count = self.count(queries, negatives)
-                log_sum, total = gap + own, count
+                log_count = self.log_count(gap, negatives, ids, key_ids, self.gather)
+                log_sum, log_total = gap + own, log_count
                 if memory is not None:
-                    held = memory if isinstance(memory, Negatives) else Negatives(memory)
-                    beside = contrastive_loss(
-                        queries, positives, held, temperature=tau, alpha=math.inf, reduction="none"
-                    )
+                    beside, log_held = self.of_memory(queries, positives, memory, tau, ids)
                     log_sum = torch.logaddexp(log_sum, beside + own)
-                    total = count + held.num_negatives
-                log_mean = log_sum - math.log(total)
+                    log_total = torch.logaddexp(log_total, log_held)
+                log_mean = log_sum - log_total
                 if index is not None:
-                    log_mean = self.remember(log_mean, self.check_index(index, queries))
-                log_batch_mean = gap + own - math.log(count)
+                    places = self.check_index(index, queries)
+                    log_mean = self.remember(log_mean, places, empty)
+                log_batch_mean = gap + own - log_count
                 # α u_n / e^{s_0/τ}
                 odds = log_mean - own
                 if self.alpha == math.inf:
-                    missed, value = torch.ones_like(odds), odds + math.log(count)
+                    missed, value = torch.ones_like(odds), odds + log_count
                 else:
-                    odds = odds + math.log(count if self.alpha is None else self.alpha)
+                    odds = odds + (log_count if self.alpha is None else math.log(self.alpha))
                     missed, value = torch.sigmoid(odds), softplus(odds)
                 on_keys = missed * (log_batch_mean - log_mean).exp()
             # its gradient is on_keys · d log Σ e^{s_k/τ} − missed · d s_0/τ
             carrier = on_keys * gap + (on_keys - missed) * own
-            return (value + (carrier - carrier.detach())).mean()
+            loss = value + (carrier - carrier.detach())
+            if empty is not None:
+                loss = loss.masked_fill(empty, 0.0)
+                self.skipped_here = self.skipped_here + empty.sum()
+            return reduce_loss(loss, "mean", empty, self.gather)
+
+    def of_memory(
+        self,
+        queries: Tensor,
+        positives: Tensor,
+        memory: Tensor | Negatives,
+        tau: float | Tensor,
+        ids: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:
+        """log Σ e^{s/τ} − s_0/τ over the keys of a memory and the log of their number, (N,) each;
+        −∞ where all of them carry the query's id.
+        """
+        held = memory if isinstance(memory, Negatives) else Negatives(memory)
+        if ids is not None and held.ids is None:
+            raise InputError(
+                "ids were given with a memory that has none. Fill a queue made with with_ids=True, "
+                "or give Negatives(keys, ids=…)."
+            )
+        beside, empty = loss_and_empty(
+            queries, positives, held, tau, math.inf, None, "cosine", "none", None,
+            ids, None, None, "skip", False,
+        )  # fmt: skip
+        log_held = self.log_count(beside, held, ids, None, False)
+        if empty is not None:
+            beside, log_held = (each.masked_fill(empty, -torch.inf) for each in (beside, log_held))
+        return beside, log_held
+
+    def log_count(
+        self,
+        like: Tensor,
+        negatives: Tensor | Negatives | None,
+        ids: Tensor | None,
+        key_ids: Tensor | None,
+        gather: bool,
+    ) -> Tensor:
+        """log K of each query, (N,); 0 for one that has no negatives."""
+        if ids is None:
+            return torch.full_like(like, math.log(self.count(like, negatives)))
+        # vectors of zero: log Σ e^0 counts what is left
+        nothing = like.new_zeros(len(like), 1)
+        keys = negatives
+        if isinstance(keys, Negatives):
+            keys = replace(keys, keys=like.new_zeros(len(keys.keys), 1))
+        elif keys is not None:
+            keys = like.new_zeros(*keys.shape[:-1], 1)
+        found, _ = loss_and_empty(
+            nothing, nothing, keys, 1.0, math.inf, None, "dot", "none", None,
+            ids, key_ids, None, "skip", gather,
+        )  # fmt: skip
+        return found
 
     def count(self, queries: Tensor, negatives: Tensor | Negatives | None) -> int:
         """K of each query."""
@@ -190,8 +260,10 @@ class RunningNormaliser(nn.Module):
         return index.long()
 
     @torch.no_grad()
-    def remember(self, log_mean: Tensor, index: Tensor) -> Tensor:
-        """Mix the new means into the old ones; stores them while training."""
+    def remember(self, log_mean: Tensor, index: Tensor, empty: Tensor | None) -> Tensor:
+        """Mix the new means into the old ones; stores them while training, but for queries that
+        have no negatives.
+        """
         old = self.log_mean[index].to(log_mean)
         decay = self.current_decay()
         mixed = log_mean
@@ -199,7 +271,8 @@ class RunningNormaliser(nn.Module):
             kept = torch.logaddexp(old + math.log(decay), log_mean + math.log1p(-decay))
             mixed = torch.where(old <= NEVER, log_mean, kept)
         if self.training:
-            places, news = processes.gather_uneven(index), processes.gather_uneven(mixed)
+            here = (index, mixed) if empty is None else (index[~empty], mixed[~empty])
+            places, news = (processes.gather_uneven(each) for each in here)
             if wants_finite_check(None, news) and len(set(places.tolist())) < len(places):
                 raise InputError(
                     "index names an instance twice in one batch, and it has one history. Draw "

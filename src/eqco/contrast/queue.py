@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from eqco.contrast.checks import check_finite_values, check_floating, wants_finite_check
-from eqco.contrast.negatives import Negatives, uncompiled
+from eqco.contrast.negatives import Negatives, check_ids, uncompiled
 from eqco.runtime import processes
 from eqco.runtime.errors import InputError
 from eqco.runtime.seeds import generator_for
@@ -39,6 +39,8 @@ class KeyQueue(nn.Module):
         seed: chooses which keys of a larger batch stay.
         dtype: of the keys it holds; None: torch's default. float64 keys are refused by a float32
             queue; one of half precision rounds what it is given.
+        with_ids: keep what each key is an instance of beside it, so that a loss with `ids` bars
+            a query's own earlier keys.
 
     >>> queue = KeyQueue(capacity=5, dim=2)
     >>> queue.enqueue(torch.ones(3, 2))
@@ -47,11 +49,29 @@ class KeyQueue(nn.Module):
     >>> queue.enqueue(torch.zeros(3, 2))
     >>> queue.negatives().keys[:, 0]
     tensor([0., 1., 1., 0., 0.])
+
+    The key of a query's own image, of an earlier step, is no negative of it:
+
+    >>> queue = KeyQueue(capacity=5, dim=2, with_ids=True)
+    >>> queue.enqueue(torch.eye(2), ids=torch.tensor([7, 8]))
+    >>> query, key = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0]])
+    >>> loss_fn = __import__("eqco").EqCoLoss(temperature=1.0)
+    >>> loss_fn(query, key, queue.negatives(), ids=torch.tensor([7]))
+    tensor(0.6931)
     """
 
     keys: Tensor
+    ids: Tensor | None
 
-    def __init__(self, capacity: int, dim: int, *, seed: int = 0, dtype: torch.dtype | None = None):
+    def __init__(
+        self,
+        capacity: int,
+        dim: int,
+        *,
+        seed: int = 0,
+        dtype: torch.dtype | None = None,
+        with_ids: bool = False,
+    ):
         super().__init__()
         if capacity < 1 or dim < 1:
             raise InputError(
@@ -67,6 +87,8 @@ class KeyQueue(nn.Module):
         self.filled = 0
         self.batches = 0
         self.register_buffer("keys", torch.zeros(capacity, dim, dtype=dtype))
+        ids = torch.zeros(capacity, dtype=torch.int64) if with_ids else None
+        self.register_buffer("ids", ids)
 
     @property
     def capacity(self) -> int:
@@ -84,15 +106,19 @@ class KeyQueue(nn.Module):
                 f"the queue of {self.capacity} keys is empty. "
                 f"Enqueue one batch of keys before the first step."
             )
-        return Negatives(self.keys[: self.filled])
+        ids = None if self.ids is None else self.ids[: self.filled]
+        return Negatives(self.keys[: self.filled], ids=ids)
 
     @uncompiled
     @torch.no_grad()
-    def enqueue(self, keys: Tensor, *, gather: bool | None = None) -> None:
+    def enqueue(
+        self, keys: Tensor, *, ids: Tensor | None = None, gather: bool | None = None
+    ) -> None:
         """Store a batch of keys (M, D) over the oldest ones; keys carry no gradient here.
 
         Args:
             keys: of this process, or of all.
+            ids: what each key is an instance of, (M,), for a queue made with with_ids=True.
             gather: True: take those of all processes, which all must call this, each with any
                 number of keys. False: `keys` are those of all processes already. It must be said
                 where there are several.
@@ -104,19 +130,26 @@ class KeyQueue(nn.Module):
                 f"gather=False if these are the keys of all."
             )
         self.check_keys(keys)
-        keys = keys.detach().to(self.keys)
-        if gather:
-            keys = processes.gather_uneven(keys)
-        if len(keys) > self.capacity:
-            generator = generator_for("queue", self.seed, self.batches)
-            order = torch.randperm(len(keys), generator=generator, device="cpu")
-            keys = keys[order[: self.capacity].to(keys.device)]
-        first = min(len(keys), self.capacity - self.cursor)
-        self.keys[self.cursor : self.cursor + first] = keys[:first]
-        self.keys[: len(keys) - first] = keys[first:]
-        self.cursor = (self.cursor + len(keys)) % self.capacity
-        self.filled = min(self.filled + len(keys), self.capacity)
+        self.check_key_ids(ids, keys)
+        places = self.store(self.keys, keys.detach().to(self.keys), gather)
+        if self.ids is not None and ids is not None:
+            self.store(self.ids, ids.to(self.ids), gather)
+        self.cursor = (self.cursor + places) % self.capacity
+        self.filled = min(self.filled + places, self.capacity)
         self.batches += 1
+
+    def store(self, memory: Tensor, rows: Tensor, gather: bool | None) -> int:
+        """Write rows of a batch into a memory from the cursor on; how many were written."""
+        if gather:
+            rows = processes.gather_uneven(rows)
+        if len(rows) > self.capacity:
+            generator = generator_for("queue", self.seed, self.batches)
+            order = torch.randperm(len(rows), generator=generator, device="cpu")
+            rows = rows[order[: self.capacity].to(rows.device)]
+        first = min(len(rows), self.capacity - self.cursor)
+        memory[self.cursor : self.cursor + first] = rows[:first]
+        memory[: len(rows) - first] = rows[first:]
+        return len(rows)
 
     def extra_repr(self) -> str:
         """What is inside the brackets of the queue's repr."""
@@ -148,6 +181,17 @@ class KeyQueue(nn.Module):
                     f"dtype=torch.float32."
                 )
 
+    def check_key_ids(self, ids: Tensor | None, keys: Tensor) -> None:
+        """Refuse keys without ids in a queue that keeps them, and ids in one that does not."""
+        if (ids is None) != (self.ids is None):
+            raise InputError(
+                "keys were given without ids to a queue with with_ids=True. Give ids as well."
+                if ids is None
+                else "ids were given to a queue that keeps none. Make it with with_ids=True."
+            )
+        if ids is not None:
+            check_ids("ids", ids, (len(keys),), keys, "keys")
+
     def _save_to_state_dict(
         self, destination: dict[str, Any], prefix: str, keep_vars: bool
     ) -> None:
@@ -164,17 +208,19 @@ class KeyQueue(nn.Module):
         missing_keys: list[str],
         *found: list[str],
     ) -> None:
-        missing = [name for name in ("keys", *COUNTERS) if prefix + name not in state_dict]
-        if 0 < len(missing) <= len(COUNTERS):
+        buffered = ["keys"] if self.ids is None else ["keys", "ids"]
+        parts = [*buffered, *COUNTERS]
+        missing = [name for name in parts if prefix + name not in state_dict]
+        if 0 < len(missing) < len(parts):
             raise InputError(
-                f"the state of the queue lacks {', '.join(missing)}; keys and counts are of use "
-                f"only together. Give the whole state_dict() of a KeyQueue, as this version saves "
-                f"it."
+                f"the state of the queue lacks {', '.join(missing)}; {', '.join(buffered)} and "
+                f"counts are of use only together. Give the whole state_dict() of a KeyQueue, as "
+                f"this version saves it, to one with the same settings."
             )
         counts = {} if missing else self.checked_counts(state_dict, prefix)
         for name, count in counts.items():
             setattr(self, name, count)
-        missing_keys += [prefix + name for name in missing if name != "keys"]
+        missing_keys += [prefix + name for name in missing if name not in buffered]
         buffers = {
             key: value
             for key, value in state_dict.items()
@@ -192,6 +238,10 @@ class KeyQueue(nn.Module):
                 f"the state is of a queue of capacity={shape[0]} and dim={shape[-1]}, and this one "
                 f"has capacity={self.capacity} and dim={self.keys.shape[1]}. Make it with those of "
                 f"the saved one."
+            )
+        if self.ids is not None and state_dict[prefix + "ids"].shape != self.ids.shape:
+            raise InputError(
+                damaged_state(f"ids of shape {tuple(state_dict[prefix + 'ids'].shape)}")
             )
         for name in COUNTERS:
             count = torch.as_tensor(state_dict[prefix + name])

@@ -103,19 +103,25 @@ def sampled_negatives(
     if shared:
         order = torch.randperm(len(pool.keys), generator=generator, device="cpu").to(device)
         if pool.excluded is None:
-            return Negatives(pool.keys.index_select(0, order[:count]))
+            return some_keys(pool, order[:count], None)
         candidates = order[: count + pool.excluded.shape[1]]
         unused = after_allowed(candidates, pool.excluded, count)
-        return Negatives(pool.keys.index_select(0, candidates), excluded=unused)
+        return some_keys(pool, candidates, unused)
     if count > ONE_BY_ONE and DENSE * count > offered:
         chosen = chosen_places(num_queries, offered, count, generator)
         chosen = (chosen if every else chosen[index.cpu()]).to(device)
         if pool.excluded is not None:
             allowed = chosen.new_ones(len(index), len(pool.keys)).scatter_(1, pool.excluded, False)
             chosen = torch.zeros_like(allowed).masked_scatter_(allowed, chosen)
-        return Negatives(pool.keys, mask=chosen)
+        return Negatives(pool.keys, mask=chosen, ids=pool.ids)
     places = distinct_places(num_queries, offered, count, generator).to(device)[index]
-    return Negatives(pool.keys, indices=skip_excluded(places, pool.excluded))
+    return Negatives(pool.keys, indices=skip_excluded(places, pool.excluded), ids=pool.ids)
+
+
+def some_keys(pool: Negatives, rows: Tensor, excluded: Tensor | None) -> Negatives:
+    """Some rows of a pool as a pool of their own."""
+    ids = None if pool.ids is None else pool.ids.index_select(0, rows)
+    return Negatives(pool.keys.index_select(0, rows), excluded=excluded, ids=ids)
 
 
 def distinct_places(

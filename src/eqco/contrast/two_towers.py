@@ -26,7 +26,7 @@ from eqco.contrast.checks import (
     check_transforms,
     wants_finite_check,
 )
-from eqco.contrast.counting import check_ids, log_counts, name_empty
+from eqco.contrast.counting import log_counts, name_empty
 from eqco.contrast.in_batch import own_places
 from eqco.contrast.loss import (
     OnEmpty,
@@ -37,7 +37,7 @@ from eqco.contrast.loss import (
     terms,
 )
 from eqco.contrast.modules import EqCoLoss
-from eqco.contrast.negatives import Negatives
+from eqco.contrast.negatives import Negatives, check_ids
 from eqco.contrast.streaming import (
     LARGEST_UNSHIFTED,
     WHOLE_ELEMENTS,
@@ -117,7 +117,7 @@ class TwoTowerLoss(EqCoLoss):
         if checked:
             check_finite_values({"first": first, "second": second}, "cosine")
         if ids is not None:
-            ids = check_ids("ids", ids, (len(first),), first.device)
+            ids = check_ids("ids", ids, (len(first),), first)
         alone = not self.gather or processes.world_size() == 1
         if alone and not torch.compiler.is_compiling():
             losses, empty = self.in_tiles(first, second, temperature, ids)

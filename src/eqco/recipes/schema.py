@@ -99,7 +99,7 @@ class TrainingSettings:
     """Micro-batches that a batch is computed in."""
     accumulation: Literal["independent", "cached"] = "independent"
     """independent: each micro-batch has a loss of its own, with its own negatives and the same α;
-    cached: one loss for all of them, with the memory of one, for a third more time."""
+    cached: one loss for all of them, with the memory of one, for half as much time again."""
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "float32"
     """Of the encoder; weights, batch statistics, loss and optimiser are float32 in any case. auto:
     bfloat16 where the machine computes it natively, else float32; the run keeps what it chose."""
