@@ -8,13 +8,15 @@ Every figure is measured in a fresh process. Times are the best of several round
 contenders take turns. N = 256 queries of D = 128 dimensions, float32.
 
 Cases: `queue`, gradient to queries only (MoCo); `keys`, gradient to queries, positives and
-negatives; `views`, SimCLR's symmetric loss on two views of N images (K = 2N − 2).
+negatives; `views`, SimCLR's symmetric loss on two views of N images (K = 2N − 2). *ours, ids* looks
+for keys of the query's own id, of which there are none.
 """
 
 import resource
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from importlib import metadata
 
 import torch
@@ -35,6 +37,7 @@ SLOW = 0.6  # seconds: a contender above this takes part in one round only
 CONTENDERS = {
     "queue": (
         "ours",
+        "ours, ids",
         "cross-entropy",
         "lightly",
         "metric-learning",
@@ -42,7 +45,15 @@ CONTENDERS = {
         "compiled",
         "floor",
     ),
-    "keys": ("ours", "cross-entropy", "metric-learning", "info-nce", "compiled", "floor"),
+    "keys": (
+        "ours",
+        "ours, ids",
+        "cross-entropy",
+        "metric-learning",
+        "info-nce",
+        "compiled",
+        "floor",
+    ),
     "views": ("ours", "cross-entropy", "lightly", "metric-learning", "compiled"),
 }
 PEERS = {
@@ -133,6 +144,11 @@ def pool_loss(name: str, k: int):
         import eqco
 
         return eqco.EqCoLoss(temperature=TAU, alpha=ALPHA)
+    if name == "ours, ids":
+        import eqco
+
+        ids, key_ids = torch.arange(N), N + torch.arange(k)
+        return partial(eqco.EqCoLoss(temperature=TAU, alpha=ALPHA), ids=ids, key_ids=key_ids)
     if name == "info-nce":
         from info_nce import InfoNCE
 
