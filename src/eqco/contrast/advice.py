@@ -10,6 +10,8 @@ SATURATED = 0.3
 NOTABLE_RATIO = 1.1
 # The weights of few negatives are biased by about this much where it is worth a remedy.
 NOTABLE_BIAS = 0.1
+# With fewer negatives alpha gained in some trainings and cost accuracy in others (docs/results.md).
+FEW = 16
 # Fewer negatives than this that share the gradient: τ is too low for so few, or keys collapse.
 FEW_EFFECTIVE = 2.0
 
@@ -42,14 +44,15 @@ def advice(
             f"Set alpha: the positive already has a probability of {p:.3f} among {k} negatives, so "
             f"plain InfoNCE's gradient is {1 - p:.3f} of its full size. alpha=4096 to 65536 gives "
             f"it back (--objective.alpha 65536)."
+            + (" With so few negatives try both: it may cost accuracy." if k < FEW else "")
         )
     if weight_bias >= NOTABLE_BIAS and k <= 64:
         found.append(
             f"Score against more keys: with {k} negatives the weights are biased by about "
             f"{weight_bias:.2f}, which alpha does not mend. Take a larger batch by caching "
-            f"(eqco.cached_backward; --training.accumulation cached), or a queue filled by a slow "
-            f"copy of the encoder (eqco.KeyQueue, eqco.SlowCopy; --method.queue-size), or "
-            f"remembered normalisers (eqco.RunningNormaliser; --objective.normaliser instance)."
+            f"(eqco.cached_backward; --training.accumulation cached) or, where the encoder moves "
+            f"slowly, as under SGD, a queue filled by a slow copy of it (eqco.KeyQueue, "
+            f"eqco.SlowCopy; --method.queue-size)."
         )
     if effective_negatives < FEW_EFFECTIVE and k > 4:
         found.append(
