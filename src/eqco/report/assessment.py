@@ -46,7 +46,10 @@ def warnings(found: Assessment, begun: RunInfo, place: Path) -> list[str]:
     pairs = found.not_beaten
     if not pairs:
         return []
-    names = ", ".join(f"{name} ({MEASURES[measure]})" for name, measure in pairs)
+    by: dict[str, list[str]] = {}
+    for name, measure in pairs:
+        by.setdefault(name, []).append(MEASURES[measure])
+    names = "; ".join(f"{name} ({', '.join(measures)})" for name, measures in by.items())
     epochs, size = 2 * begun.recipe.training.epochs, 2 * begun.recipe.data.image_size
     lines = [
         f"warning: this encoder is not clearly better than {names}.",
