@@ -1,5 +1,6 @@
 """What `eqco train` ends with: the encoder beside simpler things, a curve, and neighbours."""
 
+import shlex
 from pathlib import Path
 
 from rich.console import Console
@@ -37,7 +38,7 @@ def print_assessment(
         markup=False,
     )
     for line in warnings(found, begun, place):
-        console.print(line, style="yellow", markup=False, highlight=False)
+        console.print(line, style="yellow", markup=False, highlight=False, soft_wrap=True)
     console.print(f"on test images: eqco eval {place}", markup=False, highlight=False)
 
 
@@ -57,7 +58,7 @@ def warnings(found: Assessment, begun: RunInfo, place: Path) -> list[str]:
     ]
     if typical_side(begun.source) >= size:
         lines.append(
-            f"  larger images:  eqco train {begun.source.name} --data.image-size {size} --out OTHER"
+            f"  larger images:  eqco train {given_data(place)} --data.image-size {size} --out OTHER"
         )
     return lines
 
@@ -87,6 +88,17 @@ def print_self_consistency(console: Console, begun: RunInfo, place: Path) -> Non
         "look at the neighbours, or sort a few hundred images into folders and run eqco eval.",
         markup=False,
     )
+    console.print(
+        f"neighbours: eqco index {place} {given_data(place)}, then eqco search index PHOTO",
+        markup=False,
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def given_data(place: Path) -> str:
+    """The data of a run as they stand in a command."""
+    return shlex.quote(RunDirectory(place).read_environment()["source"])
 
 
 def write_assessment(found: Assessment | None, begun: RunInfo, place: Path) -> list[Path]:
