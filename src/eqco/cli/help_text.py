@@ -65,10 +65,12 @@ def settings_in_one_line() -> Iterator[None]:
     """
     import docstring_parser
 
-    parse = docstring_parser.parse_from_object
+    parse, auto = docstring_parser.parse_from_object, docstring_parser.DocstringStyle.AUTO
 
-    def parse_in_one_line(obj: Any, *given: Any) -> Any:
-        found = parse(obj, *given)
+    def parse_in_one_line(
+        obj: Any, style: docstring_parser.DocstringStyle = auto
+    ) -> docstring_parser.Docstring:
+        found = parse(obj, style)
         for param in found.params:
             param.description = " ".join((param.description or "").split()) or None
         return found
