@@ -21,10 +21,10 @@ help:
 	@echo 'make docs       the documents as a site, in site/index.html: half a minute'
 	@echo 'make documents  tables and pictures of the documents, from the records: seconds'
 	@echo 'make bench      all measurements of speed: hours'
-	@echo 'The first of them sets up .venv, which downloads torch.'
+	@echo 'Each first installs what it lacks into .venv: minutes and gigabytes, most of them torch.'
 
 demo: .venv/installed-train
-	$(call timed,demo,$(BIN)/eqco demo)
+	$(call timed,demo,$(BIN)/eqco demo && echo 'source .venv/bin/activate makes eqco a command of this shell')
 
 check: lint types .venv/installed-dev
 	$(call timed,unit tests,$(BIN)/pytest -n 2 -m "not end_to_end and not faults")

@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import subprocess
 import sys
 
@@ -121,6 +122,20 @@ def test_help_is_no_wider_than_a_hundred_columns(name, capsys, monkeypatch):
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= cli.HELP_COLUMNS
     assert os.environ["COLUMNS"] == "240"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_paragraphs_and_options_of_the_help_fill_a_narrow_terminal(name, capsys, monkeypatch):
+    """A line ends early only where a paragraph does, or where the next word would not fit."""
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        main([name, "--help"])
+    text = capsys.readouterr().out
+    start, _, _ = text.partition("Examples:")
+    paragraphs = [part for part in start.split("\n\n")[1:] if "\n " not in part]
+    assert max(len(line) for part in paragraphs for line in part.splitlines()) <= 80
+    options = re.findall(r"^│ ( {6,})(\S.*?) *│\n│ \1(\S+)", text, re.MULTILINE)
+    assert all(len(f"{indent}{line} {word}") > 76 for indent, line, word in options)
 
 
 def test_help_begins_with_what_is_needed_first(capsys):

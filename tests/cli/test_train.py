@@ -186,6 +186,7 @@ def test_without_a_recipe_everything_is_chosen_and_what_is_given_is_kept(tmp_pat
     said = capsys.readouterr().out
     assert "images a second here" in said
     assert "as given" in said
+    assert "little is learned in 20 steps: raise --minutes, or --training.epochs to 20" in said
     recipe = json.loads((tmp_path / "run" / "recipe.json").read_text())
     assert (recipe["training"]["epochs"], recipe["objective"]["temperature"]) == (2, 0.3)
     assert recipe["method"]["shared"]

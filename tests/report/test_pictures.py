@@ -1,9 +1,12 @@
 """Tables and pictures from records: every f̂ is labelled, every picture is a picture."""
 
+import torch
+
 from eqco.experiments.catalog import EXPERIMENTS
 from eqco.experiments.experiment import Comparison
 from eqco.mutual_information import EqCo, InfoNCE, measure
 from eqco.report.catalog import EXHIBITS, PLOTS
+from eqco.report.evaluation import draw_confusion
 from eqco.report.mutual_information import readings_table
 from eqco.report.tables import comparison_table, largest_difference
 
@@ -49,3 +52,9 @@ def test_readings_of_several_seeds_are_averaged_and_labelled():
     assert lines[1][5] == "an estimate, at most 2.8 above"  # log(65/4)
     mean = (readings[0].value + readings[2].value) / 2
     assert lines[0][4].startswith(f"{mean:.3f} ±")
+
+
+def test_long_names_of_classes_leave_room_for_the_confusions(tmp_path):
+    """matplotlib warns where none is left, and warnings are errors here."""
+    classes = ["German shepherd, German shepherd dog, German police dog, alsatian"] * 10
+    assert draw_confusion(torch.eye(10), classes, tmp_path / "confusion.png", "here").exists()

@@ -11,8 +11,10 @@ from eqco.report.run_comparison import (
     comparison_lines,
     comparison_notes,
     draw_comparison,
+    draw_curves,
     loss_note,
 )
+from eqco.report.style import panels
 from eqco.runtime.errors import InputError
 from eqco.runtime.run_directory import RunDirectory, write_json
 
@@ -80,3 +82,10 @@ def test_the_plot_needs_something_to_show(tmp_path):
         draw_comparison(empty, tmp_path / "plot.png")
     runs = [make_run(tmp_path / name, recipe(), [2.0, 1.0]) for name in "cd"]
     assert draw_comparison(runs, tmp_path / "plot.png").stat().st_size > 5000
+
+
+def test_a_curve_of_one_point_is_seen(tmp_path):
+    runs = [make_run(tmp_path / "one", recipe(), [1.0]), make_run(tmp_path / "b", recipe(), [1, 2])]
+    _, (panel,) = panels(1)
+    draw_curves(panel, runs, "loss", ["one", "two"], ["red", "blue"])
+    assert [line.get_marker() for line in panel.lines] == ["o", ""]

@@ -10,7 +10,7 @@ import torch
 from eqco.runtime import checkpoints
 from eqco.runtime.checkpoints import CheckpointError, read_checkpoint, write_checkpoint
 from eqco.runtime.errors import InputError
-from eqco.runtime.run_directory import RunDirectory
+from eqco.runtime.run_directory import RunDirectory, write_json
 
 STATE = {"step": 3, "recipe": {"a": 1}, "weights": {"w": torch.arange(200.0)}}
 
@@ -140,6 +140,9 @@ def test_a_run_is_not_written_over(tmp_path):
     run.start({"a": 2}, {})  # nothing was saved yet: a corrected start is welcome
     run.save({**STATE, "recipe": {"a": 2}}, keep=False)
     with pytest.raises(InputError, match=r"holds a run already. Continue it with --resume"):
+        run.start({"a": 1}, {})
+    write_json(run.result, {})
+    with pytest.raises(InputError, match=r"it is complete. .* eqco train --extend"):
         run.start({"a": 1}, {})
     assert run.read_recipe() == {"a": 2}
 

@@ -57,9 +57,10 @@ def heading(about: RunInfo, place: str) -> list[str]:
         lines.append(f"resuming from step {about.step}")
     if about.step == 0 and total < FEW_STEPS:
         enough = -(-FEW_STEPS // per_epoch)
+        minutes = "--minutes, or " if about.choice is not None else ""
         lines.append(
-            f"little is learned in {format_steps(total)}: raise --training.epochs to {enough} or "
-            f"more"
+            f"little is learned in {format_steps(total)}: raise {minutes}--training.epochs to "
+            f"{enough} or more"
         )
     return lines
 

@@ -53,7 +53,7 @@ def run(
         channels: bands of the images, of random and pixels; all other weights tell it themselves.
         batch_size: images at a time.
         workers: processes that decode images.
-        device: where to compute.
+        device: where to compute: cpu, cuda, mps.
         precision: to compute in; auto: bfloat16 where the machine computes it natively. It is
             faster, and the second digit of a vector's numbers may differ; in float32 they agree to
             1e-5 with exported weights.

@@ -50,7 +50,7 @@ def run(
         overwrite: replace an index.
         batch_size: photos at a time.
         workers: processes that decode photos.
-        device: where to compute.
+        device: where to compute: cpu, cuda, mps.
         precision: to compute in; auto: bfloat16 where the machine computes it natively.
         root: where data sets by name are downloaded to.
 

@@ -34,7 +34,7 @@ class LaunchOptions:
     """Where to train, and in how many processes."""
 
     device: str = "cuda" if torch.cuda.is_available() else "cpu"
-    """Where to train."""
+    """Where to train: cpu, cuda, mps."""
     processes: int = 1
     """How many processes of this machine train together; under torchrun leave it out."""
     restarts: int = 0

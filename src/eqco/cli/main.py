@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import eqco
-from eqco.cli.help_text import help_text, with_options_in_one_line
+from eqco.cli.help_text import help_text, settings_in_one_line, with_options_in_one_line
 from eqco.cli.machine_errors import explain_error
 from eqco.runtime.errors import InputError, MissingExtraError
 
@@ -128,7 +128,9 @@ def dispatch(name: str, arguments: Sequence[str]) -> int:
     run = module.run
     with narrow_help(arguments):
         if hasattr(module, "parse"):  # its defaults depend on what was given
-            run(module.parse(arguments))
+            with settings_in_one_line():
+                options = module.parse(arguments)
+            run(options)
         else:
             description = help_text(run.__doc__)
             run.__doc__ = with_options_in_one_line(run.__doc__)

@@ -53,7 +53,7 @@ def run(
         overwrite: replace that file.
         weights: where the encoder of the index is now, if it was moved.
         folder: where the photos of the index are now, if they were moved.
-        device: where to compute.
+        device: where to compute: cpu, cuda, mps.
 
     Examples:
         eqco search index cat.jpg

@@ -68,7 +68,7 @@ class Options(Recipe):
     """Folder of the trainings, the records and the table; sweeps/ and the name of the data if none
     is given. On a cluster all machines must see it under the same path."""
     device: str = "cuda" if torch.cuda.is_available() else "cpu"
-    """Where to train."""
+    """Where to train: cpu, cuda, mps."""
     cluster: Cluster = field(default_factory=lambda: ClusterOptions(cores=1))
 
     def __post_init__(self) -> None:

@@ -38,8 +38,8 @@ from eqco.training.loop import Outcome
 DESCRIPTION = """Train an encoder by contrastive learning, and leave it in a run directory.
 
 Without --recipe and --profile it chooses for itself: image size, network, batch, length and the
-rest, for the images, this machine and --minutes. Each choice is printed with its reason, and a
-setting that is given is kept.
+rest, for the images, this machine and --minutes, whatever is shown as their default below. Each
+choice is printed with its reason, and a setting that is given is kept.
 
 Examples:
     eqco train photos/

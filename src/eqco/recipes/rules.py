@@ -146,7 +146,7 @@ def explain(
         why_size = "there is time for enough epochs at this size"
     small = facts.images < SMALL_SET
     why_batch = f"{facts.images:,} images: {'more steps' if small else 'enough steps'} this way"
-    why_length = f"{facts.minutes:g} minutes"
+    why_length = f"{facts.minutes:g} minute{'s' * (facts.minutes != 1)}"
     if count == MOST_EPOCHS:
         why_length = "more gain next to nothing"
     return [

@@ -1,5 +1,6 @@
 """What `eqco train` ends with: the encoder beside simpler things, a curve, and neighbours."""
 
+import shlex
 from pathlib import Path
 
 from rich.console import Console
@@ -37,7 +38,7 @@ def print_assessment(
         markup=False,
     )
     for line in warnings(found, begun, place):
-        console.print(line, style="yellow", markup=False, highlight=False)
+        console.print(line, style="yellow", markup=False, highlight=False, soft_wrap=True)
     console.print(f"on test images: eqco eval {place}", markup=False, highlight=False)
 
 
@@ -46,7 +47,10 @@ def warnings(found: Assessment, begun: RunInfo, place: Path) -> list[str]:
     pairs = found.not_beaten
     if not pairs:
         return []
-    names = ", ".join(f"{name} ({MEASURES[measure]})" for name, measure in pairs)
+    by: dict[str, list[str]] = {}
+    for name, measure in pairs:
+        by.setdefault(name, []).append(MEASURES[measure])
+    names = "; ".join(f"{name} ({', '.join(measures)})" for name, measures in by.items())
     epochs, size = 2 * begun.recipe.training.epochs, 2 * begun.recipe.data.image_size
     lines = [
         f"warning: this encoder is not clearly better than {names}.",
@@ -54,7 +58,7 @@ def warnings(found: Assessment, begun: RunInfo, place: Path) -> list[str]:
     ]
     if typical_side(begun.source) >= size:
         lines.append(
-            f"  larger images:  eqco train {begun.source.name} --data.image-size {size} --out OTHER"
+            f"  larger images:  eqco train {given_data(place)} --data.image-size {size} --out OTHER"
         )
     return lines
 
@@ -84,6 +88,17 @@ def print_self_consistency(console: Console, begun: RunInfo, place: Path) -> Non
         "look at the neighbours, or sort a few hundred images into folders and run eqco eval.",
         markup=False,
     )
+    console.print(
+        f"neighbours: eqco index {place} {given_data(place)}, then eqco search index PHOTO",
+        markup=False,
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def given_data(place: Path) -> str:
+    """The data of a run as they stand in a command."""
+    return shlex.quote(RunDirectory(place).read_environment()["source"])
 
 
 def write_assessment(found: Assessment | None, begun: RunInfo, place: Path) -> list[Path]:

@@ -195,7 +195,7 @@ EXHIBITS: dict[str, Exhibit] = dict(
         ),
         exhibit(
             "demo",
-            "The training of eqco demo on the embedded photos: is anything learned?",
+            "The two trainings of eqco demo on photos of hands that sign a digit, all else equal.",
             charts.example_charts,
             findings.example_accuracy,
         ),

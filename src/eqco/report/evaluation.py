@@ -13,6 +13,7 @@ from torch import Tensor
 
 from eqco.assembly.comparison import Evaluation, Row
 from eqco.data.fonts import drawable, font_families
+from eqco.data.opening import short_name
 from eqco.evaluation.maps import MIN_IMAGES, FeatureMap, feature_map
 from eqco.evaluation.scores import class_scores, confusion
 from eqco.report.gallery import draw_gallery
@@ -30,6 +31,7 @@ __all__ = [
 ]
 
 NAMED_CLASSES = 60  # as many names fit beside a table of confusions
+NAME_LETTERS = 24  # of a class in a picture; more would leave the picture no room
 COLOURED_CLASSES = 20  # as many colours can be told apart
 SHOWN_CLASSES = 30  # lines of the table on the screen
 NOTES = {
@@ -110,7 +112,7 @@ def write_evaluation(found: Evaluation, out: Path, settings: dict[str, Any]) -> 
     }
     file, confusions, map_file, gallery = evaluation_files(out, found.protocol)
     file.unlink(missing_ok=True)  # of the result that is replaced
-    where = f"{encoder.name} on {found.data} ({found.test.name})"
+    where = f"{encoder.name} on {short_name(found.data)} ({found.test.name})"
     with rc_context({"font.family": font_families()}):
         written = [draw_confusion(table, classes, confusions, where)]
         if len(found.test_features.values) >= MIN_IMAGES:
@@ -136,9 +138,19 @@ def row_values(row: Row) -> dict[str, Any]:
     }
 
 
+def class_label(name: str) -> str:
+    """The name of a class as it stands in a picture.
+
+    >>> class_label("organ, pipe organ"), class_label("monarch, monarch butterfly, milkweed")
+    ('organ, pipe organ', 'monarch, monarch butter…')
+    """
+    short = name if len(name) <= NAME_LETTERS else f"{name[: NAME_LETTERS - 1]}…"
+    return drawable(short)
+
+
 def draw_confusion(table: Tensor, classes: Sequence[str], path: Path, title: str) -> Path:
     """Rows: the true class; columns: what it is taken for; in percent of the row."""
-    classes, title = [drawable(name) for name in classes], drawable(title)
+    classes, title = [class_label(name) for name in classes], drawable(title)
     share = 100 * table / table.sum(dim=1, keepdim=True).clamp(min=1)
     count = len(classes)
     named = count <= NAMED_CLASSES
@@ -166,7 +178,7 @@ def draw_confusion(table: Tensor, classes: Sequence[str], path: Path, title: str
 
 def draw_map(placed: FeatureMap, classes: Sequence[str], path: Path, title: str) -> Path:
     """The features in the plane, a colour for each class; of many classes, the largest have one."""
-    classes, title = [drawable(name) for name in classes], drawable(title)
+    classes, title = [class_label(name) for name in classes], drawable(title)
     figure = Figure(figsize=(7.6, 5.6), layout="constrained", dpi=130)
     panel = figure.subplots()
     sizes = placed.labels.bincount(minlength=len(classes))

@@ -245,7 +245,10 @@ def comparison_notes(runs: Sequence[ComparedRun]) -> list[str]:
     without = [run for run in runs if not run.validation]
     if without:
         names = ", ".join(str(run.path) for run in without)
-        notes.append(f"Accuracy was not measured at the end of {names}: eqco eval RUN does.")
+        notes.append(
+            f"Accuracy was not measured at the end of {names}: eqco eval RUN DATA does, on images "
+            f"with classes."
+        )
     machines = {str(run.began.get("hardware", {}).get("processor")) for run in runs}
     if len(machines) > 1:
         notes.append(f"images/s is of different machines: {', '.join(sorted(machines))}.")
@@ -292,8 +295,9 @@ def draw_curves(
     for run, label, colour in zip(runs, names, colours, strict=True):
         points = [(seen, 100 * value if probe else value) for seen, value in run.curve(name)]
         seen, values = zip(*points, strict=True) if points else ((), ())
+        marker = "o" if probe or len(points) == 1 else ""  # a line through one point is not seen
         panel.plot(
-            seen, values, color=colour, linewidth=1.2, marker="o" * probe, markersize=3, label=label
+            seen, values, color=colour, linewidth=1.2, marker=marker, markersize=3, label=label
         )
 
 

@@ -61,6 +61,12 @@ class RunDirectory:
         A run that was stopped before its first checkpoint has nothing to resume, and starts anew.
         """
         if any(self.checkpoints.glob("*.pt")):
+            if self.result.exists():
+                raise InputError(
+                    f"{self.path} holds a run already, and it is complete. Choose another --out, "
+                    f"or train an encoder for longer: eqco train --extend {self.path} "
+                    f"--training.epochs N."
+                )
             raise InputError(
                 f"{self.path} holds a run already. Continue it with --resume {self.path}, or "
                 f"choose another --out."
