@@ -160,7 +160,7 @@ def explain(
             f"τ = {recipe.objective.temperature:g}",
             "the better one of 0.1 and 0.2 in short trainings",
         ),
-        ("alpha", describe_loss(recipe), "all other images of the batch are negatives"),
+        ("alpha", describe_loss(recipe), "all of the batch; α pays where negatives are fewer"),
         ("base_learning_rate", describe_rate(recipe), "for 256 images, in proportion to the batch"),
     ]
 

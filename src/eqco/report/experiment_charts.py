@@ -208,6 +208,10 @@ def example_charts(experiment: Experiment[Any], records: Sequence[Record]) -> li
     if len(by_name) > 1:
         lines = {name: (own, COLOURED[place]) for place, (name, own) in enumerate(by_name.items())}
         titles = {"probe": "kNN on validation photos, %", "gradient_norm_mean": "mean ‖dL/dq‖"}
+        charts = [  # colours are those of the losses in the curves beside
+            replace(chart, series=[replace(bars, colour="ink") for bars in chart.series])
+            for chart in charts
+        ]
     else:
         names = [f"seed {record.seed}" for record in records]
         each = zip(names, records, colours_of(names), strict=True)
