@@ -209,7 +209,7 @@ def example_charts(experiment: Experiment[Any], records: Sequence[Record]) -> li
         lines = {name: (own, COLOURED[place]) for place, (name, own) in enumerate(by_name.items())}
         titles = {"probe": "kNN on validation photos, %", "gradient_norm_mean": "mean ‖dL/dq‖"}
         charts = [  # colours are those of the losses in the curves beside
-            replace(chart, series=[replace(bars, colour="ink") for bars in chart.series])
+            replace(chart, series=[replace(bars, colour="other") for bars in chart.series])
             for chart in charts
         ]
     else:
