@@ -339,6 +339,8 @@ def test_prototypes_frozen_for_an_epoch_count_the_steps_of_the_loader():
 )
 def test_the_end_of_an_unlabelled_training_says_what_is_known(line, words, tmp_path):
     (tmp_path / "metrics.jsonl").write_text(json.dumps({"step": 9, **line}) + "\n")
+    began = {"source": "photos", "data": "photos", "images": 64}
+    (tmp_path / "environment.json").write_text(json.dumps(began))
     console = Console(file=io.StringIO(), width=500)
     begun = SimpleNamespace(recipe=tiny(BYOLSettings()))
     print_assessment(console, None, begun, tmp_path)

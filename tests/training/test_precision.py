@@ -117,7 +117,8 @@ def test_own_data_is_trained_with_auto_and_everything_recorded_in_float32():
     for profile in PROFILES:
         asked = {named_recipe(name, profile).training.precision for name in RECIPES}
         assert asked == {"auto" if profile in ("folder", "embedded", "demo") else "float32"}
-    for experiment in EXPERIMENTS.values():
+    figures = [each for each in EXPERIMENTS.values() if each.name != "demo"]  # which shows `train`
+    for experiment in figures:
         for tasks in experiment.profiles.values():
             for task in tasks:
                 text = json.dumps(task.to_dict() if isinstance(task, TrainingTask) else str(task))

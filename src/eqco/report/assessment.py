@@ -97,8 +97,8 @@ def print_self_consistency(console: Console, begun: RunInfo, place: Path) -> Non
 
 
 def given_data(place: Path) -> str:
-    """The data of a run as they stand in a command."""
-    return shlex.quote(RunDirectory(place).read_environment()["source"])
+    """The data of a run as they stand in a command; PHOTOS for those given in Python."""
+    return shlex.quote(RunDirectory(place).read_environment()["source"] or "PHOTOS")
 
 
 def write_assessment(found: Assessment | None, begun: RunInfo, place: Path) -> list[Path]:

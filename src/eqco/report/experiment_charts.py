@@ -68,16 +68,17 @@ def saturation_charts(experiment: Experiment[Any], records: Sequence[Record]) ->
     rows = group_by(experiment.compare(records), attrgetter("row"))
     for row, (saturation, gain) in rows.items():
         marks.setdefault(row.alpha, []).append((saturation.mean, gain))
+    colours = colours_of(list(marks))
     series = [
         Series(
             name=words(Coordinates(alpha=alpha)),
             points=[(place, cell.mean) for place, cell in found],
             low=[min(cell.values) for _, cell in found],
             high=[max(cell.values) for _, cell in found],
-            colour=SHADES[3 + 4 * number],
+            colour=colour,
             style="marks",
         )
-        for number, (alpha, found) in enumerate(sorted(marks.items()))
+        for (alpha, found), colour in zip(sorted(marks.items()), colours, strict=True)
     ]
     return [Chart(x_label=SATURATION, y_label=GAIN, series=series, covers=(0.0,))]
 

@@ -64,8 +64,8 @@ class RunDirectory:
             if self.result.exists():
                 raise InputError(
                     f"{self.path} holds a run already, and it is complete. Choose another --out, "
-                    f"or train an encoder for longer: eqco train --extend {self.path} "
-                    f"--training.epochs N."
+                    f"or go on from it: an encoder with eqco train --extend {self.path} "
+                    f"--training.epochs N, the testing of a detector with --resume {self.path}."
                 )
             raise InputError(
                 f"{self.path} holds a run already. Continue it with --resume {self.path}, or "
