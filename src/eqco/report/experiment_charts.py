@@ -68,7 +68,7 @@ def saturation_charts(experiment: Experiment[Any], records: Sequence[Record]) ->
     rows = group_by(experiment.compare(records), attrgetter("row"))
     for row, (saturation, gain) in rows.items():
         marks.setdefault(row.alpha, []).append((saturation.mean, gain))
-    colours = colours_of(list(marks))
+    colours = colours_of([f"{alpha}" for alpha in marks])
     series = [
         Series(
             name=words(Coordinates(alpha=alpha)),
@@ -80,7 +80,8 @@ def saturation_charts(experiment: Experiment[Any], records: Sequence[Record]) ->
         )
         for (alpha, found), colour in zip(sorted(marks.items()), colours, strict=True)
     ]
-    return [Chart(x_label=SATURATION, y_label=GAIN, series=series, covers=(0.0,))]
+    covers = (0.0, *(end for each in series for end in (*each.low, *each.high)))
+    return [Chart(x_label=SATURATION, y_label=GAIN, series=series, covers=covers)]
 
 
 def search_bars(experiment: Experiment[Any], records: Sequence[Record]) -> list[Chart]:
