@@ -17,7 +17,7 @@ endef
 help:
 	@echo 'make demo       the rule, its effect on a training, similar photos: about five minutes'
 	@echo 'make check      linter, types, unit tests and doctests: about two minutes'
-	@echo 'make test       the same with everything end to end: about a quarter of an hour'
+	@echo 'make test       the same with everything end to end: about eleven minutes'
 	@echo 'make docs       the documents as a site, in site/index.html: half a minute'
 	@echo 'make documents  tables and pictures of the documents, from the records: seconds'
 	@echo 'make bench      all measurements of speed: hours'
