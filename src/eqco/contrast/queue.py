@@ -55,8 +55,8 @@ class KeyQueue(nn.Module):
     >>> queue = KeyQueue(capacity=5, dim=2, with_ids=True)
     >>> queue.enqueue(torch.eye(2), ids=torch.tensor([7, 8]))
     >>> query, key = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0]])
-    >>> loss_fn = __import__("eqco").EqCoLoss(temperature=1.0)
-    >>> loss_fn(query, key, queue.negatives(), ids=torch.tensor([7]))
+    >>> from eqco import EqCoLoss
+    >>> EqCoLoss(temperature=1.0)(query, key, queue.negatives(), ids=torch.tensor([7]))
     tensor(0.6931)
     """
 
