@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from eqco.assembly import resume, train
+from eqco.assembly import build_components, resume, train
 from eqco.assembly.runs import RunInfo
 from eqco.cli.display import heading
 from eqco.data import source_from_dataset
@@ -16,6 +16,7 @@ from eqco.experiments.tasks import TrainingTask
 from eqco.recipes import PROFILES, RECIPES, named_recipe
 from eqco.runtime import processes
 from eqco.runtime.checkpoints import read_checkpoint
+from eqco.runtime.errors import InputError
 from eqco.runtime.run_directory import RunDirectory
 
 CPU = torch.device("cpu")
@@ -74,6 +75,31 @@ def test_what_multiplies_it_natively_is_told_by_the_processor(monkeypatch):
     for name in ("avx512_bf16", "amx_bf16", "bf16"):
         monkeypatch.setattr(torch.cpu, "get_capabilities", lambda name=name: {**told, name: True})
         assert choose_precision("auto", CPU) == "bfloat16"
+
+
+class OwnBackbone(torch.nn.Sequential):
+    """A module of the user's whose last convolution sees a single pixel of an image of 16."""
+
+    feature_dim = 8
+
+    def __init__(self):
+        super().__init__(
+            torch.nn.Conv2d(3, 8, 16, stride=16),
+            torch.nn.Conv2d(8, 8, 3, stride=2, padding=1),
+            torch.nn.Flatten(),
+        )
+
+
+def test_where_torch_leaves_a_gradient_unset_bfloat16_is_not_chosen_and_refused(
+    recipe, monkeypatch
+):
+    native(monkeypatch, True)
+    source = source_from_dataset(Noise())
+    assert build_components(recipe, source).precision == "bfloat16"
+    assert build_components(recipe, source, backbone=OwnBackbone()).precision == "float32"
+    asked = replace(recipe, training=replace(recipe.training, precision="bfloat16"))
+    with pytest.raises(InputError, match=r"views of 16 pixels 1 of the backbone .* float32"):
+        build_components(asked, source, backbone=OwnBackbone())
 
 
 @pytest.mark.parametrize("answer", [True, False])

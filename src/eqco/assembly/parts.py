@@ -21,6 +21,7 @@ from eqco.data.cache import CachedImages
 from eqco.data.sources import divide
 from eqco.encoders import (
     Encoder,
+    Precision,
     backbone_named,
     byol_head,
     choose_precision,
@@ -34,6 +35,7 @@ from eqco.encoders import (
     split_batch_norm,
     swav_head,
     sync_batch_norm,
+    unset_gradients,
 )
 from eqco.evaluation import extract_features, knn_accuracy
 from eqco.evaluation.knn import usual_neighbours
@@ -179,7 +181,10 @@ def build_components(
     method = convert_batch_norm(method, recipe.encoder.bn_groups, device).to(device)
     if settings.channels_last:
         method = method.to(memory_format=torch.channels_last)
-    precision, compiled = choose_precision(settings.precision, device), settings.compile
+    precision = choose_precision(settings.precision, device)
+    if precision == "bfloat16" and device.type == "cpu":
+        precision = check_bfloat16(method.encoder, recipe, source.channels)
+    compiled = settings.compile
     if compiled == "auto":
         compiled = not together and compiling_pays(
             method.encoder,
@@ -303,6 +308,23 @@ def check_images_fit(encoder: Encoder, recipe: Recipe, size: int, channels: int)
             f"{channels} bands, with data.image_size={recipe.data.image_size}: {error}"
         ) from error
     encoder.train(mode)
+
+
+def check_bfloat16(encoder: Encoder, recipe: Recipe, channels: int) -> Precision:
+    """The precision of a CPU that has bfloat16; refused if asked for where gradients are wrong."""
+    sizes = sorted(set(recipe.method.input_sizes(recipe.data)))
+    for size in sizes:
+        names = unset_gradients(encoder.backbone, size, channels)
+        if names and recipe.training.precision == "auto":
+            return "float32"
+        if names:
+            raise InputError(
+                f"training.precision=bfloat16, but in views of {size} pixels {names[0]} of the "
+                f"backbone {recipe.encoder.backbone} sees a single pixel, and torch does not set "
+                f"its gradient then. Give --training.precision float32, or larger images "
+                f"(--data.image-size; now {recipe.data.image_size})."
+            )
+    return "bfloat16"
 
 
 def check_queue(recipe: Recipe, steps_per_epoch: int) -> None:

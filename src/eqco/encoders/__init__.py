@@ -26,7 +26,7 @@ from eqco.encoders.heads import (
 from eqco.encoders.light import LightEncoder
 from eqco.encoders.momentum import scheduled_ema_decay, update_momentum
 from eqco.encoders.pixels import ColourHistogram, Pixels
-from eqco.encoders.precision import Precision, autocast_to, choose_precision
+from eqco.encoders.precision import Precision, autocast_to, choose_precision, unset_gradients
 from eqco.encoders.resnet import ResNet, Stem, resnet
 from eqco.encoders.sync_batch_norm import (
     SyncBatchNorm1d,
@@ -79,6 +79,7 @@ __all__ = [
     "sync_batch_norm",
     "timm_encoder",
     "timm_size",
+    "unset_gradients",
     "unwrap",
     "update_momentum",
 ]

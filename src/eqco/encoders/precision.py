@@ -3,10 +3,18 @@
 from typing import Literal
 
 import torch
+from torch import Tensor, nn
 
+from eqco.encoders.resnet import Conv3x3
 from eqco.runtime import processes
 
-__all__ = ["Precision", "autocast_to", "choose_precision", "has_native_bfloat16"]
+__all__ = [
+    "Precision",
+    "autocast_to",
+    "choose_precision",
+    "has_native_bfloat16",
+    "unset_gradients",
+]
 
 Precision = Literal["float32", "bfloat16", "float16"]
 
@@ -37,3 +45,36 @@ def has_native_bfloat16(device: torch.device) -> bool:
     # x86: avx512_bf16 or amx_bf16; ARM: bf16. Older versions of torch do not tell.
     known = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
     return any(known.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
+
+
+def unset_gradients(network: nn.Module, size: int, channels: int) -> list[str]:
+    """Convolutions whose gradient torch 2.15 leaves partly unset on CPUs in bfloat16.
+
+    They are padded, make a single pixel, and their stride is longer than what they see. Those of
+    our own networks leave out what meets padding only, and are not concerned.
+
+    >>> halving = nn.Sequential(nn.Conv2d(3, 8, 3, stride=2, padding=1))
+    >>> unset_gradients(halving, 2, 3), unset_gradients(halving, 1, 3)
+    ([], ['0'])
+    """
+    found: list[str] = []
+
+    def note(module: nn.Module, inputs: tuple[Tensor], output: Tensor) -> None:
+        assert isinstance(module, nn.Conv2d)
+        longer = module.stride[1] > inputs[0].shape[3] and output.shape[3] == 1
+        if longer and module.padding not in ("valid", (0, 0)):
+            found.append(names[module])
+
+    names = {
+        module: name
+        for name, module in network.named_modules()
+        if isinstance(module, nn.Conv2d) and not isinstance(module, Conv3x3)
+    }
+    handles = [module.register_forward_hook(note) for module in names]
+    mode = network.training
+    with torch.no_grad():
+        network.eval()(torch.zeros(2, channels, size, size))
+    network.train(mode)
+    for handle in handles:
+        handle.remove()
+    return found

@@ -3,6 +3,7 @@
 from typing import Literal, get_args
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from eqco.runtime.errors import InputError
@@ -10,6 +11,26 @@ from eqco.runtime.errors import InputError
 __all__ = ["ResNet", "Stem", "resnet"]
 
 Stem = Literal["imagenet", "small"]
+
+
+class Conv3x3(nn.Conv2d):
+    """A 3×3 convolution with padding, that leaves out the taps that meet nothing but padding.
+
+    Where a map is one pixel high or wide only the middle of the kernel meets it. Left out, the rest
+    costs nothing, and its gradient is the zero that it should be: torch 2.15 leaves it unset on
+    CPUs, in bfloat16 at stride 2, and what the memory held before becomes a gradient.
+    """
+
+    def __init__(self, channels_in: int, channels: int, stride: int = 1) -> None:
+        super().__init__(channels_in, channels, 3, stride=stride, padding=1, bias=False)
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """Maps (N, channels_in, H, W) -> (N, channels, H / stride, W / stride)."""
+        high, wide = (int(side > 1) for side in maps.shape[2:])
+        if high and wide:
+            return super().forward(maps)
+        taps = self.weight[:, :, 1 - high : 2 + high, 1 - wide : 2 + wide]
+        return F.conv2d(maps, taps, stride=self.stride, padding=(high, wide))
 
 
 class BasicBlock(nn.Module):
@@ -25,10 +46,10 @@ class BasicBlock(nn.Module):
         self, channels_in: int, channels: int, stride: int, shortcut: nn.Module | None
     ) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(channels_in, channels, 3, stride=stride, padding=1, bias=False)
+        self.conv1 = Conv3x3(channels_in, channels, stride)
         self.bn1 = nn.BatchNorm2d(channels)
         self.relu = nn.ReLU(inplace=True)
-        self.conv2 = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+        self.conv2 = Conv3x3(channels, channels)
         self.bn2 = nn.BatchNorm2d(channels)
         self.downsample = shortcut
 
@@ -54,7 +75,7 @@ class Bottleneck(nn.Module):
         super().__init__()
         self.conv1 = nn.Conv2d(channels_in, channels, 1, bias=False)
         self.bn1 = nn.BatchNorm2d(channels)
-        self.conv2 = nn.Conv2d(channels, channels, 3, stride=stride, padding=1, bias=False)
+        self.conv2 = Conv3x3(channels, channels, stride)
         self.bn2 = nn.BatchNorm2d(channels)
         self.conv3 = nn.Conv2d(channels, 4 * channels, 1, bias=False)
         self.bn3 = nn.BatchNorm2d(4 * channels)
