@@ -98,7 +98,7 @@ def in_own_process(
 ) -> dict[str, Any]:
     """Ask `script --child QUESTION` for one JSON line; an `error` entry says why there is none.
 
-    The `environment` is added to this process's own.
+    What a peer prints around it is passed over. The `environment` is added to this process's own.
     """
     command = [sys.executable, script, "--child", json.dumps(question)]
     answer = subprocess.run(
@@ -111,7 +111,8 @@ def in_own_process(
     if answer.returncode:
         last = answer.stderr.strip().splitlines()[-1:] or [f"exit code {answer.returncode}"]
         return {"error": last[0][:200]}
-    return json.loads(answer.stdout.strip().splitlines()[-1])
+    lines = [line for line in answer.stdout.splitlines() if line.startswith("{")]
+    return json.loads(lines[-1])
 
 
 def interleave(questions: Sequence[Any], rounds: int) -> Iterator[tuple[int, Any]]:
@@ -133,6 +134,15 @@ def fastest_way(ways: Sequence[Sequence[float]], rounds: int) -> Sequence[float]
     [2.0, 2.5, 2.0]
     """
     return min((way for way in ways if len(way) == rounds), key=median, default=None)
+
+
+def clearly_slower(times: Sequence[float], others: Sequence[float], factor: float = 1.15) -> bool:
+    """Whether the first round of one way was so much slower than another's that it need not go on.
+
+    >>> clearly_slower([1.2], [1.0]), clearly_slower([1.1], [1.0]), clearly_slower([9.0], [])
+    (True, False, False)
+    """
+    return bool(times and others) and times[0] > factor * others[0]
 
 
 def keep_record(
