@@ -195,9 +195,10 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "speed": speed_block,
     **{name: functools.partial(experiment_block, name) for name in EXPERIMENTS},
     **{
-        f"{name}-{FEW_IMAGES}": functools.partial(experiment_block, name, FEW_IMAGES)
+        f"{name}-{profile}": functools.partial(experiment_block, name, profile)
         for name, experiment in EXPERIMENTS.items()
-        if FEW_IMAGES in experiment.profiles
+        for profile in (FEW_IMAGES, "embedded")
+        if profile in experiment.profiles
     },
     **{f"{name}-table": functools.partial(table_block, name) for name in EXPERIMENTS},
     **{name: functools.partial(benchmark_block, name) for name in BENCHMARKS},

@@ -18,6 +18,7 @@ from eqco.experiments.studies import (
     STUDY_SMALL_BATCH,
 )
 from eqco.experiments.study_bound import STUDY_BOUND
+from eqco.experiments.study_gradients import STUDY_GRADIENTS
 from eqco.experiments.study_saturation import STUDY_SATURATION
 from eqco.experiments.study_text import STUDY_TEXT
 from eqco.experiments.tab2 import TAB2
@@ -35,6 +36,7 @@ EXPERIMENTS: dict[str, Experiment[Any]] = {
         TAB5,
         FIG4,
         STUDY_FEW_NEGATIVES,
+        STUDY_GRADIENTS,
         STUDY_SATURATION,
         STUDY_SMALL_BATCH,
         STUDY_LENGTH,

@@ -29,6 +29,7 @@ class Coordinates:
     width: int | None = None
     loss: Loss | None = None
     alpha: float | None = None
+    history_kept: float | None = None
     num_negatives: int | None = None
     num_queries: int | None = None
     ema_decay: float | None = None

@@ -323,6 +323,23 @@ def train_charts(record: Record) -> list[Chart]:
     return charts
 
 
+def method_tables(record: Record) -> list[Table]:
+    """Time of a step over that of its networks, a table for each setting."""
+    header = ["", "networks, images/s", "step over networks", "with views"]
+    found = []
+    for title, setting in record.recipe["settings"].items():
+        lines = []
+        for name in distinct(key.split("/")[1] for key in record.metrics if key.startswith(title)):
+            of = metrics_of(record, f"{title}/{name}/")
+            times = [
+                record.curves["ratios"][f"{title}/{name}/{part}"] for part in ("step", "with views")
+            ]
+            cells = [f"{median(each):.2f} ({min(each):.2f}–{max(each):.2f})" for each in times]
+            lines.append([name, speed_column("networks", setting["n"])(of), *cells])
+        found.append(Table(title=f"{title}, N = {setting['n']}", header=header, lines=lines))
+    return found
+
+
 def seeds_column(name: str) -> Callable[[Sequence[Metrics]], str]:
     """An accuracy in percent over the runs of one row."""
 
@@ -392,6 +409,16 @@ BENCHMARKS: dict[str, Benchmark] = {
                 },
             )
         ],
+    ),
+    "bench-methods": Benchmark(
+        title="A step of every recipe beside its own networks",
+        shows=(
+            "Networks is what a step calls of encoders, heads and predictors, forward and backward "
+            "on the same inputs. A step adds loss, memories, optimiser and momentum update; with "
+            "views also reading and augmentation."
+        ),
+        tables=method_tables,
+        template="{rounds} rounds, {threads} threads: median (least–most).",
     ),
     "bench-small-batch": Benchmark(
         title="A large batch in small pieces, and two towers",

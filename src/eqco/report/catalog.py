@@ -142,6 +142,14 @@ EXHIBITS: dict[str, Exhibit] = dict(
             "InfoNCE, EqCo, its limit, and both with a normaliser that each image remembers.",
         ),
         exhibit(
+            "study-gradients",
+            "At the last weights of a plain training: the gradient with K negatives drawn for "
+            "each query, many times, beside that with all of the batch. The direction of its mean "
+            "is bias, what draws differ by is noise.",
+            charts.few_negatives_bars,
+            findings.bias_and_noise,
+        ),
+        exhibit(
             "study-saturation",
             "The gradient of plain InfoNCE dies down by the factor 1 − p₊, where p₊ is the mean "
             "probability of the positive; α can give back no more than that. Each mark is a pair "

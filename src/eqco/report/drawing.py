@@ -68,12 +68,14 @@ def draw_lines(panel: Axes, chart: Chart) -> None:
         x, y = zip(*series.points, strict=True) if series.points else ((), ())
         colour, many = colour_of(series), len(x) > 24
         marked = series.style == "marks" or (series.style == "line" and not many)
+        # a number alone gets a wider ring, so that a line through the same place does not hide it
+        ring = 11 if len(x) == 1 else 7
         panel.plot(
             x,
             y,
             linestyle=STYLES[series.style],
             marker="o" if marked else "",
-            markersize=7 if series.published else 4,
+            markersize=ring if series.published else 4,
             mfc="none" if series.published else colour,
             color=colour,
             linewidth=1.6 if series.style == "line" else 1.1,

@@ -35,6 +35,7 @@ __all__ = [
     "estimate_charts",
     "example_charts",
     "excess_charts",
+    "few_negatives_bars",
     "gradient_charts",
     "information_charts",
     "length_charts",
@@ -87,6 +88,11 @@ def saturation_charts(experiment: Experiment[Any], records: Sequence[Record]) ->
 def search_bars(experiment: Experiment[Any], records: Sequence[Record]) -> list[Chart]:
     """The study of search: mean reciprocal rank, a chart for each N."""
     return bars_of_cells(experiment.compare(records), Quantity(ours="MRR, %"))
+
+
+def few_negatives_bars(experiment: Experiment[Any], records: Sequence[Record]) -> list[Chart]:
+    """The study of gradients: the direction of the mean, a chart for each K."""
+    return bars_of_cells(experiment.compare(records), Quantity(ours="cosine to all negatives"))
 
 
 def information_charts(experiment: Experiment[Any], records: Sequence[Record]) -> list[Chart]:

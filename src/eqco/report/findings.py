@@ -16,6 +16,7 @@ from eqco.theory import largest_overshoot
 
 __all__ = [
     "accuracy_change",
+    "bias_and_noise",
     "detection_gain",
     "estimate_swing",
     "example_accuracy",
@@ -215,6 +216,24 @@ def saturation_gain(experiment: Experiment[Any], records: Sequence[Record]) -> s
         f"{signed_number(gain.mean)} points ({', '.join(map(signed_number, gain.values))} in the "
         f"seeds), where it was least (p₊ = {low.mean:.2f}, {words(least)}) "
         f"{signed_number(little.mean)} ({', '.join(map(signed_number, little.values))})."
+    )
+
+
+def bias_and_noise(experiment: Experiment[Any], records: Sequence[Record]) -> str:
+    """The study of gradients: with the fewest negatives, direction and noise of each loss."""
+    direction = run_cells(experiment, records)
+    if not direction:
+        return ""
+    fewest = direction[0].column
+    near, far = highest_and_lowest([cell for cell in direction if cell.column == fewest])
+    spread = next(iter(experiment.further(records).values()))
+    drawn = [cell.mean for cell in spread if cell.column == fewest]
+    batches = [cell.mean for cell in spread if isinstance(cell.column, str)]
+    return (
+        f"With {words(fewest)} the mean gradient has a cosine of {far.mean:.3f} ({words(far.row)}) "
+        f"to {near.mean:.3f} ({words(near.row)}) to that with all negatives; draws add noise of "
+        f"{min(drawn):.2f} to {max(drawn):.2f} times its length, beside the "
+        f"{min(batches):.2f} to {max(batches):.2f} that batches have with all negatives."
     )
 
 

@@ -54,6 +54,7 @@ def words(place: Place) -> str:
         parts.append(LOSSES[place.loss] + (f", α={place.alpha:g}" if imitates else ""))
         symbols.remove("alpha")
     parts += [f"{SYMBOLS[name]}={given[name]:g}" for name in symbols if name in given]
+    parts += [f"memory {place.history_kept:g}"] if place.history_kept is not None else []
     parts += [BATCH_NORMS[place.batch_norm]] if place.batch_norm else []
     parts += [f"{place.epochs} epochs"] if place.epochs is not None else []
     parts += [f"after {place.after_epochs:g} epochs"] if place.after_epochs is not None else []
