@@ -153,8 +153,8 @@ def summary(several: Sequence[GradientMoments]) -> dict[str, float]:
     length = fmean(each.squared_length for each in several)
     if length <= 0:
         raise InputError(
-            f"{sum(each.count for each in several)} draws of the gradient differ so much that their "
-            f"mean cannot be told from zero. Measure more draws."
+            f"{sum(each.count for each in several)} draws of the gradient differ so much that "
+            f"their mean cannot be told from zero. Measure more draws."
         )
     reference = fmean(float(each.reference.square().sum()) for each in several)
     return {
