@@ -130,7 +130,7 @@ def measure(task: FewNegativesTask, seed: int, context: RunContext) -> RunResult
                     moments.add(gradient_of(drawn, normaliser, alpha, temperature, weights))
                 found.setdefault(f"{name} K={count}", []).append(moments)
         context.advance(1)
-    metrics = {}
+    metrics: dict[str, float] = {}
     for name, several in found.items():
         metrics |= {f"{name} {what}": value for what, value in summary(several).items()}
     for name, over_batches in whole.items():
