@@ -119,7 +119,7 @@ DEMO = example(
     "SimCLR with 4 negatives on photos of hands, with and without EqCo",
     (0, 1, 2),
     smoke=few_negatives(epochs=1, diagnose_every=5, image_size=16),
-    desk=few_negatives(epochs=72, diagnose_every=20, probe_every=9),
+    desk=few_negatives(epochs=80, diagnose_every=20, probe_every=8),
 )
 CIFAR_SIMO = example(
     "cifar10-simo",
