@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from fake_cuda import needs_fake_cuda
 from together import Pictures, TinyBackbone, light, simo, tiny
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -50,6 +51,8 @@ from eqco.recipes import Recipe
 from eqco.recipes.profiles import scale_method
 from eqco.training.diagnostics import diagnose
 from eqco.training.loop import diagnose_step, largest_weight, mean
+
+pytestmark = needs_fake_cuda
 
 # Where the host is meant to wait for the device, and why.
 MEANT = {

@@ -4,6 +4,7 @@ import random
 
 import pytest
 import torch
+from fake_cuda import needs_fake_cuda
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing import assert_close
@@ -132,6 +133,7 @@ def test_a_method_as_encoder_updates_the_statistics_of_its_module_once():
     assert_close(dict(ours.inner.named_buffers()), dict(once.named_buffers()))
 
 
+@needs_fake_cuda
 def test_random_numbers_of_all_devices_in_use_are_kept_or_the_device_is_named():
     with FakeTensorMode():
         far = nn.Linear(6, 4, device="cuda")
