@@ -112,7 +112,7 @@ def in_own_process(
         last = answer.stderr.strip().splitlines()[-1:] or [f"exit code {answer.returncode}"]
         return {"error": last[0][:200]}
     lines = [line for line in answer.stdout.splitlines() if line.startswith("{")]
-    return json.loads(lines[-1])
+    return json.loads(lines[-1]) if lines else {"error": "it printed no answer"}
 
 
 def interleave(questions: Sequence[Any], rounds: int) -> Iterator[tuple[int, Any]]:

@@ -1,4 +1,4 @@
-"""Bias and noise of the gradient: the estimates, and what must hold of any record."""
+"""Bias and noise of the gradient: the estimates, and the gradients they are made of."""
 
 import math
 

@@ -319,10 +319,10 @@ def check_bfloat16(encoder: Encoder, recipe: Recipe, channels: int) -> Precision
             return "float32"
         if names:
             raise InputError(
-                f"training.precision=bfloat16, but in views of {size} pixels {names[0]} of the "
-                f"backbone {recipe.encoder.backbone} sees a single pixel, and torch does not set "
-                f"its gradient then. Give --training.precision float32, or larger images "
-                f"(--data.image-size; now {recipe.data.image_size})."
+                f"training.precision=bfloat16, but in views of {size} pixels the convolution "
+                f"{names[0]!r} of {type(encoder.backbone).__name__} sees less than its stride, and "
+                f"on CPUs torch does not set its gradient then. Give --training.precision float32, "
+                f"or larger images (--data.image-size; now {recipe.data.image_size})."
             )
     return "bfloat16"
 

@@ -50,8 +50,8 @@ def has_native_bfloat16(device: torch.device) -> bool:
 def unset_gradients(network: nn.Module, size: int, channels: int) -> list[str]:
     """Convolutions whose gradient torch 2.15 leaves partly unset on CPUs in bfloat16.
 
-    They are padded, make a single pixel, and their stride is longer than what they see. Those of
-    our own networks leave out what meets padding only, and are not concerned.
+    They are padded, make one column of pixels, and their stride is longer than the width they see.
+    Those of our own networks leave out what meets padding only, and are not concerned.
 
     >>> halving = nn.Sequential(nn.Conv2d(3, 8, 3, stride=2, padding=1))
     >>> unset_gradients(halving, 2, 3), unset_gradients(halving, 1, 3)

@@ -146,7 +146,7 @@ EXHIBITS: dict[str, Exhibit] = dict(
             "At the last weights of a plain training: the gradient with K negatives drawn for "
             "each query, many times, beside that with all of the batch. The direction of its mean "
             "is bias, what draws differ by is noise.",
-            charts.few_negatives_bars,
+            charts.few_negatives_charts,
             findings.bias_and_noise,
         ),
         exhibit(

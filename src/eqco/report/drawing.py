@@ -50,11 +50,12 @@ def draw_charts(charts: Sequence[Chart], path: Path, note: str = "") -> Path:
     for spare in axes[len(charts) :]:
         spare.set_axis_off()
     if handles:
+        longest = 0.6 + 0.07 * max(map(len, handles))  # inches, with its mark
         figure.legend(
             list(handles.values()),
             list(handles),
             loc="outside upper center",
-            ncols=max(3, int(columns * width // 2)),
+            ncols=max(1, min(max(3, int(columns * width // 2)), int(columns * width / longest))),
             fontsize=8.5,
             frameon=False,
         )

@@ -1,5 +1,6 @@
 """Charts of the experiments: of their tables where that is enough, else of their curves."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from operator import attrgetter
@@ -35,7 +36,7 @@ __all__ = [
     "estimate_charts",
     "example_charts",
     "excess_charts",
-    "few_negatives_bars",
+    "few_negatives_charts",
     "gradient_charts",
     "information_charts",
     "length_charts",
@@ -90,9 +91,26 @@ def search_bars(experiment: Experiment[Any], records: Sequence[Record]) -> list[
     return bars_of_cells(experiment.compare(records), Quantity(ours="MRR, %"))
 
 
-def few_negatives_bars(experiment: Experiment[Any], records: Sequence[Record]) -> list[Chart]:
-    """The study of gradients: the direction of the mean, a chart for each K."""
-    return bars_of_cells(experiment.compare(records), Quantity(ours="cosine to all negatives"))
+def few_negatives_charts(experiment: Experiment[Any], records: Sequence[Record]) -> list[Chart]:
+    """The study of gradients against K: the direction of the mean, and the noise of the draws.
+
+    Limits of α lie on the lines of their finite α, and are in the tables alone.
+    """
+    noise = next(iter(experiment.further(records).values()))
+    charts = []
+    for label, cells in (
+        ("cosine to all negatives", experiment.compare(records)),
+        ("noise over length", noise),
+    ):
+        shown = [
+            cell
+            for cell in cells
+            if isinstance(cell.column, Coordinates)
+            and isinstance(cell.row, Coordinates)
+            and cell.row.alpha != math.inf
+        ]
+        charts += charts_of_cells(shown, Quantity(ours=label))
+    return charts
 
 
 def information_charts(experiment: Experiment[Any], records: Sequence[Record]) -> list[Chart]:
