@@ -5,6 +5,7 @@ import json
 import shutil
 import sys
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -126,6 +127,16 @@ def test_a_repository_is_found_where_huggingface_hub_keeps_it(runs, tmp_path, mo
         load("hf:me/none")
     with pytest.raises(InputError, match="as a repository of the Hub it cannot be had"):
         open_weights("hf:not/a/name")
+
+
+@pytest.mark.end_to_end
+def test_a_hub_that_does_not_answer_is_an_error_in_words(runs, tmp_path, monkeypatch):
+    """An address of this machine where nothing listens: the client's own error, in one sentence."""
+    folder = export(runs["light"], tmp_path / "mine")
+    nobody = partial(huggingface_hub.HfApi, endpoint="http://127.0.0.1:9", token="none")
+    monkeypatch.setattr(huggingface_hub, "HfApi", nobody)
+    with pytest.raises(InputError, match=r"could not be uploaded to me/mine: .* Go online, log in"):
+        push_to_hub(folder, "me/mine")
 
 
 @pytest.mark.end_to_end

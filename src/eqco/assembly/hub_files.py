@@ -71,13 +71,12 @@ def push_to_hub(folder: Path | str, name: str, *, private: bool = False) -> str:
 
 
 def hub_errors() -> tuple[type[Exception], ...]:
-    """What huggingface_hub raises: no network and files it has not are OSError."""
+    """What huggingface_hub raises: OSError for missing files, its client's for the network."""
     try:
-        import huggingface_hub
-        from httpx import HTTPError
+        from huggingface_hub import errors
     except ModuleNotFoundError as error:
         raise MissingExtraError("huggingface_hub", "hub") from error
-    return OSError, HTTPError, huggingface_hub.errors.HFValidationError
+    return OSError, errors.HTTPError, errors.HFValidationError
 
 
 def first_line(error: Exception) -> str:

@@ -55,7 +55,7 @@ def check_setting(
                 f"{name} is the module {type(number).__name__}; call it, and pass the tensor that "
                 f"it returns. EqCoLoss and NTXentLoss take an eqco.LearnableTemperature as it is."
             )
-        if not isinstance(number, Real | Tensor):
+        if not isinstance(number, (Real, Tensor)):
             raise InputError(f"{name}={number!r} is a {type(number).__name__}; give a number.")
     if temperature is None:
         raise InputError("temperature=None; it must be a finite number greater than 0.")

@@ -60,6 +60,8 @@ def through_norm_(gradient: Tensor, unit_vectors: Tensor, norm: Tensor | None) -
 def without_autocast(tensor: Tensor) -> AbstractContextManager[object]:
     """The loss is computed in float32 or better, also under autocast."""
     device = tensor.device.type
-    if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
+    # asked of meta tensors, and not while compiling: torch 2.9 cannot trace the question
+    known = torch.compiler.is_compiling() or torch.amp.is_autocast_available(device)
+    if known and torch.is_autocast_enabled(device):
         return torch.autocast(device, enabled=False)
     return nullcontext()

@@ -14,7 +14,7 @@ import shutil
 import subprocess
 from collections.abc import Container, Iterable
 from dataclasses import asdict, dataclass, field
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -92,9 +92,7 @@ class Record:
     hardware: dict[str, Any]
     seconds: float
     cpu_seconds: float | None = None  # of all threads; free of the time others held the machine
-    finished: str = field(
-        default_factory=lambda: datetime.now(timezone.utc).isoformat(timespec="seconds")
-    )
+    finished: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
 
     def path(self, root: Path) -> Path:
         """Where this record is kept below the results folder."""
