@@ -230,6 +230,13 @@ def test_infinity_survives_json():
             lambda: Recipe(method=MoCoSettings(), encoder=EncoderSettings(bn_groups=3)),
             "cut into encoder.bn_groups=3",
         ),
+        (
+            lambda: Recipe(
+                method=MoCoSettings(),
+                training=TrainingSettings(num_queries=64, accumulation_steps=64),
+            ),
+            "num_queries=64 in training.accumulation_steps=64 .*leaves 1 image to each",
+        ),
         (lambda: named_recipe("simmo"), "there is no recipe 'simmo'"),
         (lambda: named_recipe("simo", "big"), "there is no profile 'big'"),
         (lambda: recipe_from_dict({"objektive": {}}), "Did you mean 'objective'"),

@@ -108,7 +108,7 @@ def training_lines(weights: Weights, facts: RunFacts) -> list[str]:
     if recipe is None:
         return [f"Unknown: taken from {Path(weights.name).name}, which was not trained by a run."]
     alpha = "none (plain InfoNCE)" if recipe.objective.alpha is None else recipe.objective.alpha
-    count = recipe.method.num_negatives(recipe.contrasted_size)
+    count = recipe.num_negatives
     negatives = f"{count}, temperature {recipe.objective.temperature}, α {alpha}"
     lines = [
         f"* method: {recipe.method.name}, without labels",

@@ -332,8 +332,8 @@ def check_queue(recipe: Recipe, steps_per_epoch: int) -> None:
 
     It is filled from the last batch of the first epoch, so its keys must be gone when that comes.
     """
-    size, method = recipe.method.queue_size, recipe.method
-    contrasting = method.num_negatives(recipe.contrasted_size) is not None
+    size = recipe.method.queue_size
+    contrasting = recipe.num_negatives is not None
     most = (steps_per_epoch - 1) * recipe.training.num_queries
     if size > most:
         remedy = f"Give --method.queue-size {most} or less, or smaller batches"

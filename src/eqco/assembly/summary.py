@@ -68,7 +68,7 @@ def facts(encoder: "LoadedEncoder") -> Iterator[list[str]]:
     recipe, directory = encoder.recipe, run_directory(encoder.run)
     yield ["network", f"{recipe.encoder.backbone} at {recipe.data.image_size} pixels"]
     yield ["features", f"{encoder.feature_dim}"]
-    negatives = recipe.method.num_negatives(recipe.contrasted_size)
+    negatives = recipe.num_negatives
     numbers = [f"N = {recipe.training.num_queries}"]
     numbers += [] if negatives is None else [f"K = {negatives}"]
     alpha = recipe.objective.alpha

@@ -15,7 +15,7 @@ def heading(about: RunInfo, place: str) -> list[str]:
     alpha, epochs = recipe.objective.alpha, recipe.training.epochs
     per_epoch = about.loader.steps_per_epoch
     total = epochs * per_epoch
-    count = recipe.method.num_negatives(recipe.contrasted_size)
+    count = recipe.num_negatives
     loss = ["no negatives"]
     if count is not None:
         loss = [f"K = {count}", "plain InfoNCE" if alpha is None else f"α = {alpha:g}"]

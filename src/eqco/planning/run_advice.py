@@ -42,7 +42,7 @@ def advise_on_run(path: Path) -> RunAdvice:
     lines = [line for line in run.read_metrics() if all(name in line for name in SATURATION)]
     if not lines and run.recipe.exists():
         recipe = recipe_from_dict(run.read_recipe())
-        if recipe.method.num_negatives(recipe.contrasted_size) is None:
+        if recipe.num_negatives is None:
             raise InputError(
                 f"--from {path}: {recipe.method.name} has no negatives, so that there is nothing "
                 f"to say about K and alpha."

@@ -167,9 +167,9 @@ def explain(
 
 def describe_loss(recipe: Recipe) -> str:
     """K and α in words."""
-    count = recipe.method.num_negatives(recipe.micro_batch_size)
     alpha = recipe.objective.alpha
-    return f"K = {count}, " + ("plain InfoNCE" if alpha is None else f"α = {alpha:g}")
+    loss = "plain InfoNCE" if alpha is None else f"α = {alpha:g}"
+    return f"K = {recipe.num_negatives}, {loss}"
 
 
 def describe_rate(recipe: Recipe) -> str:

@@ -146,6 +146,14 @@ class Recipe:
         check_loss(self)
 
     @property
+    def num_negatives(self) -> int | None:
+        """K of each query, or None without negatives; keys of a normaliser's queue are none."""
+        count = self.method.num_negatives(self.contrasted_size)
+        if count is None or self.objective.normaliser != "queue":
+            return count
+        return count - self.method.queue_size
+
+    @property
     def contrasted_size(self) -> int:
         """Queries that share one loss, over all processes."""
         cached = self.training.accumulation == "cached"
@@ -221,7 +229,7 @@ def check_ranges(recipe: Recipe) -> None:
 
 def check_negatives(recipe: Recipe) -> None:
     """Refuse settings of negatives for a method that has none."""
-    if recipe.method.num_negatives(recipe.contrasted_size) is not None:
+    if recipe.num_negatives is not None:
         return
     settings = recipe.objective
     for given, remedy, unwanted in (
@@ -276,15 +284,22 @@ def check_batch_norm(recipe: Recipe) -> None:
                     f"training.accumulation=cached with {name}; they do not work together. Leave "
                     f"that out, or choose --training.accumulation independent."
                 )
-    groups, num_queries = recipe.encoder.bn_groups, recipe.micro_batch_size
+    groups, size = recipe.encoder.bn_groups, recipe.micro_batch_size
     if groups > 1 and not recipe.method.shuffle_bn:
         raise InputError(
             f"encoder.bn_groups={groups} without shuffling BN, so that queries and keys of a group "
             f"would share their statistics. Give --encoder.bn-groups 1, or --method.shuffle-bn to "
             f"a method that has it."
         )
-    if num_queries % groups or num_queries // groups < 2:
+    if size % groups:
         raise InputError(
-            f"a batch of num_queries={num_queries} cannot be cut into encoder.bn_groups={groups} "
-            f"parts of at least 2 images; choose a divisor."
+            f"a micro-batch of {size} images cannot be cut into encoder.bn_groups={groups} equal "
+            f"parts; give --encoder.bn-groups a divisor of {size}."
+        )
+    if size // groups < 2:
+        raise InputError(
+            f"training.num_queries={recipe.training.num_queries} in training.accumulation_steps="
+            f"{recipe.training.accumulation_steps} micro-batches and encoder.bn_groups={groups} "
+            f"parts leaves {size // groups} image to each, and batch norm needs at least 2. Raise "
+            f"--training.num-queries, or lower one of the other two."
         )

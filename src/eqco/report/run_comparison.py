@@ -177,7 +177,7 @@ def steps_text(run: ComparedRun) -> str:
 
 def negatives_text(recipe: Recipe) -> str:
     """K, where the method has negatives."""
-    count = recipe.method.num_negatives(recipe.contrasted_size)
+    count = recipe.num_negatives
     return NONE if count is None else f"{count:,}"
 
 
@@ -209,7 +209,7 @@ def loss_note(recipes: Sequence[Recipe]) -> str:
         "method": [recipe.method.name for recipe in recipes],
         "α": [recipe.objective.alpha for recipe in recipes],
         "τ": [recipe.objective.temperature for recipe in recipes],
-        "K": [recipe.method.num_negatives(recipe.contrasted_size) for recipe in recipes],
+        "K": [recipe.num_negatives for recipe in recipes],
     }
     # an α with a count that it imitates makes losses of different K comparable
     if all(alpha is not None and math.isfinite(alpha) for alpha in kinds["α"]):
