@@ -269,13 +269,21 @@ def test_a_history_of_half_precision_is_refused(dtype):
         (torch.arange(2), r"index of shape \(2,\); it must be \(3,\)"),
         ([0, 1, 2], "index=.*it must be a tensor"),
         (torch.tensor([0, 1, 5]), "index holds 0 to 5, but num_instances=5"),
-        (torch.tensor([0, 1, 1]), "names an instance twice"),
         (torch.arange(3, device="meta"), "index are on meta but queries on cpu"),
     ],
 )
 def test_bad_places_are_refused(index, message):
     with pytest.raises(InputError, match=message):
         eqco.RunningNormaliser(5)(drawn(0, 3, 2), drawn(1, 3, 2), index=index)
+
+
+def test_of_an_instance_that_comes_twice_the_last_is_remembered():
+    twice, once = (eqco.RunningNormaliser(5) for _ in range(2))
+    queries, positives, keys = drawn(0, 3, 2), drawn(1, 3, 2), drawn(2, 7, 2)
+    twice(queries, positives, keys, index=torch.tensor([1, 4, 1]))
+    once(queries, positives, keys, index=torch.tensor([0, 4, 1]))
+    assert torch.equal(twice.log_mean[1:], once.log_mean[1:])
+    assert once.log_mean[0] != twice.log_mean[0]
 
 
 def test_a_history_of_images_that_were_not_met_yet_can_be_saved():

@@ -54,3 +54,25 @@ def test_a_queue_that_is_not_there_is_refused():
     settings = ObjectiveSettings(normaliser="instance", normaliser_decay=1.0)
     with pytest.raises(InputError, match=r"normaliser_decay=1\.0"):
         together.tiny(together.simo(), objective=settings)
+
+
+@pytest.mark.parametrize("source", ["batch", "instance", "queue"])
+def test_the_recipe_counts_the_negatives_that_a_step_has(source):
+    """Keys of a queue are negatives, unless they are remembered for the normaliser alone."""
+    recipe = together.tiny(together.simo(queue_size=11), objective=together.remembered(source))
+    components = together.built(recipe, torch.float64)
+    warm_up(components)
+    (batch,) = components.loader.micro_batches(0)
+    contrast = components.method(batch, 0).contrasts[0]
+    assert contrast.negatives.num_negatives == recipe.num_negatives
+
+
+def test_an_image_in_place_of_an_unreadable_one_is_there_twice_and_trains():
+    recipe = together.tiny(together.simo(), objective=together.remembered("instance"))
+    components = together.built(recipe, torch.float64)
+    (batch,) = components.loader.micro_batches(0)
+    twice = replace(
+        batch, index=batch.index.clone().index_fill_(0, torch.tensor([0]), batch.index[1])
+    )
+    scaler = torch.amp.GradScaler("cpu", enabled=False)
+    assert optimise(components, scaler, [twice], 0).loss.isfinite()

@@ -50,9 +50,10 @@ def advice(
         found.append(
             f"Score against more keys: with {k} negatives the weights are biased by about "
             f"{weight_bias:.2f}, which alpha does not mend. Take a larger batch by caching "
-            f"(eqco.cached_backward; --training.accumulation cached) or, where the encoder moves "
-            f"slowly, as under SGD, a queue filled by a slow copy of it (eqco.KeyQueue, "
-            f"eqco.SlowCopy; --method.queue-size)."
+            f"(eqco.cached_backward; --training.num-queries 256 --training.accumulation-steps 16 "
+            f"--training.accumulation cached) or, where the encoder moves slowly, as under SGD, a "
+            f"queue filled by a slow copy of it (eqco.KeyQueue, eqco.SlowCopy; --recipe simo "
+            f"--method.queue-size 4096)."
         )
     if effective_negatives < FEW_EFFECTIVE and k > 4:
         found.append(

@@ -12,7 +12,7 @@ from eqco.runtime import processes
 from eqco.runtime.errors import InputError
 from eqco.runtime.seeds import generator_for
 
-__all__ = ["MemoryBank", "machine_memory"]
+__all__ = ["MemoryBank", "last_copies", "machine_memory"]
 
 
 class MemoryBank(nn.Module):
@@ -114,10 +114,8 @@ class MemoryBank(nn.Module):
                 f"keys of shape {tuple(keys.shape)} for {len(index)} instances of {num_views} × "
                 f"{dim}; they must be ({len(index)}, {num_views * dim})."
             )
-        # every copy of an instance writes what its last one does; unique would wait for the device
-        same = self.check_index(index)[:, None] == index
-        last = len(index) - 1 - same.flip(1).to(torch.uint8).argmax(dim=1)
-        views = keys[last].to(self.rows).view(-1, num_views, dim).transpose(0, 1)
+        last = keys[last_copies(self.check_index(index))].to(self.rows)
+        views = last.view(-1, num_views, dim).transpose(0, 1)
         moved = torch.lerp(F.normalize(views, dim=2), self.rows[:, index], self.decay)
         self.rows[:, index] = F.normalize(moved, dim=2)
 
@@ -141,6 +139,17 @@ class MemoryBank(nn.Module):
         """What is inside the brackets of the bank's repr."""
         num_views, count, dim = self.rows.shape
         return f"{num_views} × {count} rows, dim={dim}, decay={self.decay}"
+
+
+def last_copies(index: Tensor) -> Tensor:
+    """For each instance of a batch the place of its last copy there, so that all copies can write
+    the same, in any order.
+
+    >>> last_copies(torch.tensor([5, 3, 5])).tolist()
+    [2, 1, 2]
+    """
+    same = index[:, None] == index  # unique would wait for the device
+    return len(index) - 1 - same.flip(1).to(torch.uint8).argmax(dim=1)
 
 
 def refuse_larger_than_memory(num_instances: int, dim: int, num_views: int) -> None:

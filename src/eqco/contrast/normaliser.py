@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from eqco.contrast.checks import check_device, check_setting, wants_finite_check
 from eqco.contrast.loss import OnEmpty, loss_and_empty, reduce_loss
+from eqco.contrast.memory_bank import last_copies
 from eqco.contrast.negatives import Contrast, Negatives
 from eqco.contrast.temperature import LearnableTemperature
 from eqco.contrast.vectors import precision, with_lengths, without_autocast
@@ -128,7 +129,8 @@ class RunningNormaliser(nn.Module):
             queries: (N, D).
             positives: (N, D).
             negatives: those that get a weight and a gradient.
-            index: the instance of each query, (N,), whose history enters u_n.
+            index: the instance of each query, (N,), whose history enters u_n. Of one that comes
+                twice, as in place of an image that cannot be read, the last is remembered.
             memory: keys that enter u_n alone, without gradient: queue.negatives().
             ids: what each query is an instance of, (N,): a key of the same id enters neither the
                 loss nor u_n. A memory must carry its own, as that of a `KeyQueue` with ids does.
@@ -273,12 +275,7 @@ class RunningNormaliser(nn.Module):
         if self.training:
             here = (index, mixed) if empty is None else (index[~empty], mixed[~empty])
             places, news = (processes.gather_uneven(each) for each in here)
-            if wants_finite_check(None, news) and len(set(places.tolist())) < len(places):
-                raise InputError(
-                    "index names an instance twice in one batch, and it has one history. Draw "
-                    "batches without replacement."
-                )
-            self.log_mean[places] = news.to(self.log_mean)
+            self.log_mean[places] = news[last_copies(places)].to(self.log_mean)
             self.steps += 1
         return mixed
 
