@@ -112,11 +112,6 @@ class Choice(NamedTuple):
     key_ids: Tensor | None = None
     log_weights: Tensor | None = None
 
-    @property
-    def may_be_empty(self) -> bool:
-        """Whether a query may be left without negatives."""
-        return self.ids is not None or self.log_weights is not None
-
 
 class Setting(NamedTuple):
     """What the pass over the keys needs besides tensors; see `streamed_loss`."""
@@ -174,7 +169,8 @@ class StreamedContrast(torch.autograd.Function):
                 kept, (total, largest, weighted_keys) = streamed_sums(
                     logits_of, keys, choice, unit, shifted, setting.chunk, want_weighted
                 )
-            if choice.may_be_empty:
+            # ids and weights may leave a query without negatives
+            if choice.ids is not None or choice.log_weights is not None:
                 total.clamp_min_(torch.finfo(dtype).tiny)  # so that all stays finite
 
             gap = total.log()
@@ -469,8 +465,7 @@ def logits(
     if choice.excluded is not None and counts is None:
         place = choice.excluded - start
         inside = (place >= 0) & (place < size)
-        # one column more than the chunk takes what lies outside of it
-        barred = part.new_zeros(num_queries, size + 1, dtype=torch.bool)
-        barred.scatter_(1, torch.where(inside, place, size), True)
-        part.masked_fill_(barred[:, :-1], -torch.inf)
+        # the least of a logit and −∞, or of another logit and ∞, which changes nothing
+        bar = torch.where(inside, -torch.inf, torch.inf).to(part.dtype)
+        part.scatter_reduce_(1, place.clamp(0, size - 1), bar, "amin")
     return part, count
