@@ -207,5 +207,14 @@ def test_a_run_is_extended_from_its_weights_by_a_new_schedule(tmp_path, capsys):
     assert recipes[0] == recipes[1]
     began = json.loads((longer / "environment.json").read_text())
     assert (began["init"], began["source"]) == (str(tmp_path / "run"), "groceries")
+    assert main(["train", "--extend", str(tmp_path / "run"), "--recipe", "simclr"]) == 2
+    assert "--recipe was given beside --extend" in capsys.readouterr().err
     assert main(["train", "--extend", str(tmp_path / "run"), "--init", "random"]) == 2
     assert "choose one" in capsys.readouterr().err
+
+
+def test_nothing_is_written_among_the_photos(folder, capsys):
+    before = sorted(folder.rglob("*"))
+    assert main(["train", str(folder), "--profile", "smoke", "--out", str(folder)]) == 2
+    assert "is no run. Choose another --out" in capsys.readouterr().err
+    assert sorted(folder.rglob("*")) == before

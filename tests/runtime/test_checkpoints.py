@@ -197,3 +197,16 @@ def test_kept_checkpoints_stay(tmp_path):
         "previous.pt",
         "step-00000001.pt",
     ]
+
+
+def test_a_folder_of_other_things_is_no_place_for_a_run(tmp_path):
+    """Nothing of them is overwritten; what a run that never began has left is no obstacle."""
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "cat.jpg").touch()
+    with pytest.raises(InputError, match=r"photos holds cat\.jpg and is no run"):
+        RunDirectory(tmp_path / "photos").start({}, {})
+    begun = RunDirectory(tmp_path / "run")
+    with begun.lock():
+        begun.start({}, {})
+    (tmp_path / "run" / "metrics.jsonl").write_text("")
+    begun.start({}, {})

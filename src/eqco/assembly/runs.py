@@ -118,10 +118,9 @@ def train(
     known = with_settings(LARGEST, **pixels) if recipe is None else recipe
     opened_side = cached_side(known.method.views(known.data)) if cache_gib > 0 else None
     run = RunDirectory(default_out(data) if out is None else Path(out))
+    run.refuse_started()  # before anything is read, timed or written
     index = ScanIndex(run.index)
     source = open_data(data, known.data.on_unreadable, unlabelled, channels, opened_side, index)
-    if recipe is None:
-        run.refuse_started()  # before anything is timed
     with processes.process_group(device, timeout=timeout) as own, showing(show) as report:
         listed = unreadable_list(run)
         choice = None

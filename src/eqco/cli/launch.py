@@ -2,6 +2,7 @@
 
 import logging
 import os
+import shlex
 import signal
 import sys
 import uuid
@@ -76,7 +77,7 @@ def exit_stopped(signal_name: str, place: Path, resume: str, *, after: str = "")
     """Say what is saved and how to resume it; end with the exit code of the signal."""
     if speaks():
         print(f"stopped by {signal_name}{after}; saved {RunDirectory(place).last}")
-        print(f"resume with: {resume} --resume {place}")
+        print(f"resume with: {resume} --resume {shlex.quote(str(place))}")
     raise SystemExit(130 if signal_name == "SIGINT" else 143)
 
 

@@ -65,6 +65,8 @@ def run(
     if at_least is not None and not duplicates:
         raise InputError(f"--at-least {at_least:g} belongs to --duplicates.")
     check_device(device)
+    if folder is not None and not folder.is_dir():
+        raise InputError(f"--folder {folder} is no folder. Give the one that holds the photos now.")
     opened = open_index(index, weights=weights, photos=folder, device=device)
     for photo in photos:
         if not photo.is_file():

@@ -16,7 +16,7 @@ from eqco.cli.cluster import Cluster, ClusterOptions
 from eqco.cli.help_text import help_text
 from eqco.cli.launch import flag_value
 from eqco.cli.weights import refuse_several_processes
-from eqco.data.opening import NAMES
+from eqco.data.opening import resolved_name, short_name
 from eqco.experiments.experiment import (
     Comparison,
     Experiment,
@@ -105,17 +105,15 @@ def run(options: Options) -> None:
     settings = {entry.name: plain[entry.name] for entry in fields(Recipe)}
     if settings["training"]["seed"] != 0:
         raise InputError(f"--training.seed {settings['training']['seed']}; give --seeds.")
-    named = options.source in NAMES
-    data = options.source if named else str(Path(options.source).expanduser().resolve())
     experiment = sweep_experiment(
-        data,
+        resolved_name(options.source),
         settings,
         parse_over(options.over),
         seeds=options.seeds,
         unlabelled=options.unlabelled,
         channels=options.channels,
     )
-    out = (options.out or Path("sweeps") / Path(data).name).absolute()
+    out = (options.out or Path("sweeps") / short_name(options.source)).absolute()
     console = Console()
     failed = train_all(console, experiment, options, out)
     records = found_records(experiment, SWEEP, options.seeds, out)

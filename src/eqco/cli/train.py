@@ -1,6 +1,7 @@
 """`eqco train`: a folder of images in, an encoder out."""
 
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -123,6 +124,13 @@ def parse(arguments: Sequence[str]) -> Options:
     extended = flag_value(arguments, "--extend", "")
     if name == AUTO and profile:
         raise InputError(f"--profile {profile} scales a named recipe; leave out --recipe {AUTO}.")
+    for flag, given in (("--recipe", name != AUTO), ("--profile", bool(profile))):
+        if extended and given:
+            raise InputError(
+                f"{flag} was given beside --extend, but an extended run keeps its recipe, but for "
+                f"single settings. Leave it out, or start anew from its weights: eqco train DATA "
+                f"{flag} … --init {shlex.quote(extended)}."
+            )
     if extended:
         recipe = recipe_from_dict(RunDirectory(Path(extended)).read_recipe())
     elif name == AUTO:

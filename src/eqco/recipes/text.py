@@ -58,6 +58,10 @@ def recipe_from_dict(values: Any) -> Recipe:
     >>> recipe_from_dict({"objective": {"alpha": 256}}).objective.alpha
     256.0
     """
+    if isinstance(values, dict) and "detection" in values:
+        raise InputError(
+            "this is the recipe of a detector (eqco transfer detection), not of eqco train."
+        )
     recipe: Recipe = convert(values, Recipe, "")
     return recipe
 

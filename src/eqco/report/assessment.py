@@ -39,7 +39,9 @@ def print_assessment(
     )
     for line in warnings(found, begun, place):
         console.print(line, style="yellow", markup=False, highlight=False, soft_wrap=True)
-    console.print(f"on test images: eqco eval {place}", markup=False, highlight=False)
+    console.print(
+        f"on test images: eqco eval {shlex.quote(str(place))}", markup=False, highlight=False
+    )
 
 
 def warnings(found: Assessment, begun: RunInfo, place: Path) -> list[str]:
@@ -51,10 +53,11 @@ def warnings(found: Assessment, begun: RunInfo, place: Path) -> list[str]:
     for name, measure in pairs:
         by.setdefault(name, []).append(MEASURES[measure])
     names = "; ".join(f"{name} ({', '.join(measures)})" for name, measures in by.items())
+    run = shlex.quote(str(place))
     epochs, size = 2 * begun.recipe.training.epochs, 2 * begun.recipe.data.image_size
     lines = [
         f"warning: this encoder is not clearly better than {names}.",
-        f"  train longer:   eqco train --extend {place} --training.epochs {epochs}",
+        f"  train longer:   eqco train --extend {run} --training.epochs {epochs}",
     ]
     if typical_side(begun.source) >= size:
         lines.append(
@@ -89,7 +92,8 @@ def print_self_consistency(console: Console, begun: RunInfo, place: Path) -> Non
         markup=False,
     )
     console.print(
-        f"neighbours: eqco index {place} {given_data(place)}, then eqco search index PHOTO",
+        f"neighbours: eqco index {shlex.quote(str(place))} {given_data(place)}, then eqco search "
+        f"index PHOTO",
         markup=False,
         highlight=False,
         soft_wrap=True,

@@ -4,6 +4,8 @@ import fcntl
 import json
 import math
 import os
+import re
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +22,10 @@ from eqco.runtime.checkpoints import (
 from eqco.runtime.errors import InputError
 
 __all__ = ["RunDirectory", "RunInUseError"]
+
+
+# what a run that was stopped before it began may have left; hidden files are nobody's
+BEGUN = re.compile(r"(\.|lock$|job$|index\.npz|cost\.json|cache$|unreadable|.*\.partial$)")
 
 
 class RunInUseError(InputError):
@@ -56,7 +62,7 @@ class RunDirectory:
         return f"RunDirectory({str(self.path)!r}, {state})"
 
     def refuse_started(self) -> None:
-        """Refuse a folder with a checkpoint.
+        """Refuse a folder with a checkpoint, or with what is not a run's.
 
         A run that was stopped before its first checkpoint has nothing to resume, and starts anew.
         """
@@ -64,13 +70,25 @@ class RunDirectory:
             if self.result.exists():
                 raise InputError(
                     f"{self.path} holds a run already, and it is complete. Choose another --out, "
-                    f"or go on from it: an encoder with eqco train --extend {self.path} "
-                    f"--training.epochs N, the testing of a detector with --resume {self.path}."
+                    f"or go on from it: an encoder with eqco train --extend {self.quoted} "
+                    f"--training.epochs N, the testing of a detector with --resume {self.quoted}."
                 )
             raise InputError(
-                f"{self.path} holds a run already. Continue it with --resume {self.path}, or "
+                f"{self.path} holds a run already. Continue it with --resume {self.quoted}, or "
                 f"choose another --out."
             )
+        if self.path.is_dir() and not self.environment.exists():
+            strangers = [each.name for each in self.path.iterdir() if not BEGUN.match(each.name)]
+            if strangers:
+                raise InputError(
+                    f"{self.path} holds {min(strangers)} and is no run. Choose another --out: a "
+                    f"folder that is empty or not there yet."
+                )
+
+    @property
+    def quoted(self) -> str:
+        """The folder as it stands in a command."""
+        return shlex.quote(str(self.path))
 
     def start(self, recipe: dict[str, Any], environment: dict[str, Any]) -> None:
         """Make the folder of a new run."""
@@ -117,7 +135,9 @@ class RunDirectory:
         except OSError as error:
             remedy = "or choose another --out. Nothing was saved before."
             if self.last.exists():
-                remedy = f"then continue with --resume {self.path}. {self.last} is kept as it was."
+                remedy = (
+                    f"then continue with --resume {self.quoted}. {self.last} is kept as it was."
+                )
             raise unwritable_error(path, error, remedy) from error
 
     def write_job(self, job: str | None) -> None:
