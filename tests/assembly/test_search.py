@@ -61,6 +61,12 @@ def test_a_limit_by_hand_is_the_encoders_alone(index):
         index.duplicates(at_least=0)
 
 
+def test_an_encoder_that_does_not_know_cut_photos_again_says_so(index, monkeypatch):
+    monkeypatch.setitem(index.facts, "copies", -0.2)
+    with pytest.raises(InputError, match=r"does not know its own photos again .* --at-least 0\.9"):
+        index.duplicates()
+
+
 def test_what_cannot_be_read_is_listed(index):
     assert len(index) == 41
     assert "broken.jpg\t" in (index.path / "unreadable.txt").read_text()

@@ -48,3 +48,13 @@ def test_no_folder_and_no_images_are_refused(tmp_path):
         open_album("nowhere")
     with pytest.raises(InputError, match="holds no images"):
         open_album(str(tmp_path))
+
+
+def test_images_of_a_list_have_the_names_of_their_files(tmp_path, save_image):
+    for number in range(20):
+        save_image(tmp_path / "photos" / f"{number}.png", seed=number)
+    lines = [f"photos/{number}.png,{number % 2}" for number in range(20)]
+    (tmp_path / "list.csv").write_text("\n".join(["path,label", *lines]))
+    albums = open_album(str(tmp_path / "list.csv"))
+    names = [name for album in albums for name in album.names]
+    assert sorted(names) == sorted(str(tmp_path / "photos" / f"{n}.png") for n in range(20))

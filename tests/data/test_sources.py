@@ -258,6 +258,15 @@ def test_fewer_images_keep_the_share_of_each_class():
     assert few.name == "train"
 
 
+@pytest.mark.parametrize("count", [1, 4, 7, 88])
+def test_as_many_images_as_asked_for_are_taken_whatever_the_classes(count):
+    labels = torch.arange(90) % 7
+    whole = Split("train", MemoryImages(torch.zeros(90, 3, 4, 4)), labels, tuple("abcdefg"))
+    few = with_fewer_images(Source("set", {"train": whole}), count)["train"]
+    assert len(few) == count
+    assert int(few.labels.bincount(minlength=7).max()) - count // 7 <= 1
+
+
 @pytest.mark.parametrize("count", [0, 90, 91])
 def test_as_many_images_as_there_are_is_no_part(count):
     whole = Split("train", MemoryImages(torch.zeros(90, 3, 4, 4)), torch.zeros(90).long(), ("a",))

@@ -18,7 +18,7 @@ from eqco.data import EvaluationLoader, Split
 from eqco.data.albums import Album, open_album
 from eqco.data.bands import to_picture
 from eqco.data.decoding import UnreadableImageError, find_layout, read_image
-from eqco.data.opening import DEFAULT_ROOT, NAMES
+from eqco.data.opening import DEFAULT_ROOT, kind_of, resolved_name
 from eqco.encoders import Precision, in_channels_of
 from eqco.evaluation.embedding import Embedding, embed
 from eqco.evaluation.features import fingerprint
@@ -110,7 +110,7 @@ def build_index(
             "network": network or {},
             "fingerprint": fingerprint(backbone),
             "image_size": image_size,
-            "photos": name if name in NAMES else str(Path(name).expanduser().resolve()),
+            "photos": resolved_name(name),
             "count": done.count,
             "unreadable": len(done.unreadable),
             "copies": similarity_of_copies(how, albums, mean_vector(out / VECTORS)),
@@ -288,8 +288,14 @@ class PhotoIndex:
         small pictures are the same as well: few encoders are so good that one can do without.
         """
         least = self.facts["copies"] if at_least is None else at_least
-        if not 0 < least <= 1:
-            raise InputError(f"at_least={least}; it must be greater than 0 and at most 1.")
+        if at_least is not None and not 0 < at_least <= 1:
+            raise InputError(f"at_least={at_least}; it must be greater than 0 and at most 1.")
+        if least <= 0:
+            raise InputError(
+                "this encoder does not know its own photos again when they are slightly cut (their "
+                f"similarity is {least:.2f}), so that it finds no copies. Train it longer, or give "
+                "a similarity of your own, such as --at-least 0.9."
+            )
         pairs = self.vectors.pairs(least)
         if at_least is None:
             pairs = self.confirmed(pairs)
@@ -313,8 +319,10 @@ class PhotoIndex:
         return Match(self.names[number], similarity, number)
 
     def file(self, match: Match) -> Path | None:
-        """Where the photo is; None of a data set by name."""
-        return None if self.photos in NAMES else Path(self.photos).expanduser() / match.name
+        """Where the photo is; None where the photos are no folder."""
+        if kind_of(self.photos) != "folder":
+            return None
+        return Path(self.photos).expanduser() / match.name
 
     def is_moved(self, match: Match) -> bool:
         """Whether the file is not where it was when it was indexed."""
@@ -323,7 +331,7 @@ class PhotoIndex:
 
     @cached_property
     def albums(self) -> dict[str, tuple[Album, int]]:
-        """Of a data set by name: each image by its name."""
+        """Of photos that are no folder: each image by its name."""
         return {
             name: (album, number)
             for album in open_album(self.photos)

@@ -1,5 +1,6 @@
 """Images of any layout with their names, and labels where the layout defines them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from eqco.data.decoding import find_layout
 from eqco.data.folders import files_below, list_splits, require_images
 from eqco.data.images import FileImages, Images
 from eqco.data.opening import DEFAULT_ROOT, NAMES, kind_of, open_source
+from eqco.data.sources import Split
 from eqco.runtime.errors import InputError
 
 __all__ = ["Album", "open_album"]
@@ -20,7 +22,8 @@ class Album:
     """Images in a fixed order: to be turned into vectors, not to be trained on."""
 
     images: Images
-    names: tuple[str, ...]  # of files, below the folder; of others, SPLIT/NUMBER
+    names: tuple[str, ...]  # of files, below the folder; of a list, shards or a table as they are
+    # named there; of a data set by name, SPLIT/NUMBER
     labels: Tensor | None  # (n,) int64; -1 where an image has none; None: nobody has
     classes: tuple[str, ...] = ()
     note: str = ""  # why there are no labels, where one might expect them
@@ -36,16 +39,22 @@ def open_album(data: str, *, root: Path = DEFAULT_ROOT, channels: int | None = N
     """
     if kind_of(data) == "folder":
         return [folder_album(Path(data).expanduser(), channels)]
-    source = open_source(data, root=root, channels=channels)
+    if kind_of(data) == "name":
+        source = open_source(data, root=root, channels=channels)
+        return [
+            album_of(split, [f"{split.name}/{number}" for number in range(len(split))])
+            for split in source.splits.values()
+        ]
+    source = open_source(data, root=root, channels=channels, memory_gib=0)  # which keeps names
     return [
-        Album(
-            split.images,
-            tuple(f"{split.name}/{number}" for number in range(len(split))),
-            split.labels,
-            split.classes,
-        )
+        album_of(split, [split.images.name(number) for number in range(len(split))])
         for split in source.splits.values()
     ]
+
+
+def album_of(split: Split, names: Sequence[str]) -> Album:
+    """A split with the names of its images."""
+    return Album(split.images, tuple(names), split.labels, split.classes)
 
 
 def folder_album(folder: Path, channels: int | None = None) -> Album:

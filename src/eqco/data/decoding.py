@@ -62,9 +62,9 @@ class UnreadableImageError(InputError):
 
     def __str__(self) -> str:
         return (
-            f"{self.name} cannot be read: {self.reason}. Replace or remove it, "
-            f"or pass --on-unreadable skip (in eqco train: --data.on-unreadable skip) to leave "
-            f"such files out and list them."
+            f"{self.name} cannot be read: {self.reason}. Replace or remove it. Commands that read "
+            f"a whole folder can leave such files out and list them: eqco train with "
+            f"--data.on-unreadable skip, others with --on-unreadable skip."
         )
 
 

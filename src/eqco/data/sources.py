@@ -2,6 +2,7 @@
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -130,18 +131,22 @@ def divide(
             f"val_fraction={val_fraction} and test_fraction={test_fraction}; they must be 0 or "
             f"more and leave something to train on."
         )
-    assert split.labels is not None
-    generator = counter_generator(seed, STREAM_SPLIT, 0)
     numbers: dict[str, list[int]] = {"train": [], "val": [], "test": []}
-    for label in range(len(split.classes)):
-        members = (split.labels == label).nonzero()[:, 0].numpy()
-        members = generator.permutation(members)
+    for members in shuffled_members(split, seed):
         val = min(round(val_fraction * len(members)), len(members) - 1)
         test = min(round(test_fraction * len(members)), len(members) - 1 - val)
         numbers["val"] += members[:val].tolist()
         numbers["test"] += members[val : val + test].tolist()
         numbers["train"] += members[val + test :].tolist()
     return {name: split.subset(sorted(own), name) for name, own in numbers.items() if own}
+
+
+def shuffled_members(split: Split, seed: int) -> list[Tensor]:
+    """The numbers of the images of each class, in an order drawn by the seed."""
+    assert split.labels is not None
+    generator = counter_generator(seed, STREAM_SPLIT, 0)
+    members = [(split.labels == label).nonzero()[:, 0] for label in range(len(split.classes))]
+    return [torch.from_numpy(generator.permutation(each.numpy())) for each in members]
 
 
 def with_fewer_images(source: Source, count: int, *, seed: int = 0) -> Source:
@@ -152,8 +157,15 @@ def with_fewer_images(source: Source, count: int, *, seed: int = 0) -> Source:
             f"{count:,} of the {len(whole):,} training images of {source.name} were asked for; "
             f"choose 1 to {len(whole) - 1:,}."
         )
-    parts = divide(whole, val_fraction=count / len(whole), test_fraction=0.0, seed=seed)
-    part = replace(parts["val"], name="train")
+    members = shuffled_members(whole, seed)
+    shares = [count * len(each) / len(whole) for each in members]
+    taken = [int(share) for share in shares]
+    # what rounding down leaves goes to the classes that lose most by it
+    by_loss = sorted(range(len(members)), key=lambda label: taken[label] - shares[label])
+    for label in by_loss[: count - sum(taken)]:
+        taken[label] += 1
+    numbers = [each[:most].tolist() for each, most in zip(members, taken, strict=True)]
+    part = whole.subset(sorted(chain(*numbers)), "train")
     return replace(source, splits={**source.splits, "train": part})
 
 
