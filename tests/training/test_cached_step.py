@@ -79,10 +79,39 @@ def test_independent_micro_batches_are_another_training():
     assert abs(whole[0] - pieces[0]) > 1e-3
 
 
+class InFloat32(nn.Module):
+    """One that leaves autocast, for itself."""
+
+    feature_dim = 8
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(432, 8)
+
+    def forward(self, images):
+        with torch.autocast("cpu", enabled=False):
+            return self.layer(images.float().flatten(1)).tanh()
+
+
+def gradient_in_bfloat16(steps, accumulation, monkeypatch):
+    monkeypatch.setattr(together, "TinyBackbone", InFloat32)
+    recipe = recipe_for(METHODS["simclr"], steps, accumulation)
+    components = replace(together.built(recipe, torch.float32), precision="bfloat16")
+    scaler = torch.amp.GradScaler(enabled=False)
+    optimise(components, scaler, components.loader.micro_batches(0), 0)
+    return components.method.encoder.backbone.layer.weight.grad
+
+
+def test_a_layer_that_stays_float32_gets_its_gradient_in_float32(monkeypatch):
+    whole = gradient_in_bfloat16(1, "independent", monkeypatch)
+    assert_close(gradient_in_bfloat16(4, "cached", monkeypatch), whole, rtol=0, atol=2e-6)
+    assert whole.abs().max() > 1e-3
+
+
 def test_the_negatives_are_those_of_the_whole_batch():
     recipe = recipe_for(SimCLRSettings(), 4, "cached")
     assert recipe.contrasted_size == together.N
-    assert recipe.method.num_negatives(recipe.contrasted_size) == 2 * together.N - 2
+    assert recipe.num_negatives == 2 * together.N - 2
 
 
 def test_what_it_does_not_work_with_is_refused():

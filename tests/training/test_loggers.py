@@ -26,12 +26,12 @@ def run(tmp_path):
 
 
 def write_twice(name, run, settings=None):
-    """Steps 1 to 4, then stopped and resumed after step 2, up to step 5."""
+    """Steps 1 to 4, stopped before the last probe and resumed after step 2, up to step 5."""
     for start, stop in ((0, 4), (2, 5)):
         (logger,) = open_loggers([name], run, start, settings or {})
         for step in range(start + 1, stop + 1):
             logger.write(step, {"loss": step / 2, "learning_rate": 0.1})
-            if step % 2 == 0:
+            if step % 2 == 0 and step < stop:
                 logger.write(step, {"probe/knn": step / 10})
         logger.close()
         if name == "tensorboard":  # which reads files by name, and names them by the second
@@ -49,6 +49,16 @@ def test_csv_has_a_line_for_each_write_and_a_column_for_each_number(run):
     assert {int(line["step"]): float(line["loss"]) for line in lines if line["loss"]} == LOSSES
     assert [line["step"] for line in lines if line["probe/knn"]] == ["2", "4"]
     assert len(lines) == 7
+
+
+def test_a_line_of_csv_that_was_cut_short_is_left_out(run):
+    (logger,) = open_loggers(["csv"], run, 0, {})
+    logger.write(100, {"loss": 0.5})
+    with open(run.path / "metrics.csv", "a") as file:
+        file.write("1")  # of 150
+    open_loggers(["csv"], run, 100, {})
+    with open(run.path / "metrics.csv", newline="") as file:
+        assert list(csv.DictReader(file)) == [{"step": "100", "loss": "0.5"}]
 
 
 def test_tensorboard_shows_a_resumed_step_once(run):
@@ -76,6 +86,8 @@ def test_mlflow_keeps_its_run_and_has_every_step_once(run, monkeypatch, tmp_path
     assert found.data.params == {"objective.alpha": "256.0"}
     history = client.get_metric_history(found.info.run_id, "loss")
     assert [(metric.step, metric.value) for metric in history] == list(LOSSES.items())
+    probes = client.get_metric_history(found.info.run_id, "probe/knn")
+    assert [metric.step for metric in probes] == [2, 4]
 
 
 @pytest.mark.end_to_end

@@ -401,6 +401,24 @@ def test_the_same_seed_gives_the_same_run_and_another_does_not(tmp_path):
     assert lines["a"] == lines["b"] != lines["c"]
 
 
+class Forgetful(TinyBackbone):
+    """One that draws by itself, whenever it is called."""
+
+    def forward(self, images):
+        return nn.functional.dropout(super().forward(images), training=self.training)
+
+
+def test_what_layers_draw_is_decided_by_the_seed_not_by_what_ran_before(tmp_path):
+    runs = []
+    for number in range(2):
+        torch.manual_seed(0)
+        network = Forgetful()
+        torch.manual_seed(number)
+        train(source(), tiny("simo"), out=tmp_path / str(number), encoder=network)
+        runs.append(RunDirectory(tmp_path / str(number)).read_metrics())
+    assert runs[0] == runs[1]
+
+
 def test_channels_last_changes_nothing_but_rounding(tmp_path):
     found = []
     for channels_last in (False, True):

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from eqco.contrast.caching import kept_buffers, random_states, set_random_states
+from eqco.contrast.vectors import without_autocast
 from eqco.encoders import Encoder
 from eqco.methods import Method
 
@@ -66,7 +67,9 @@ class InPieces(nn.Module):
             parts = torch.split(leaf.grad, self.size)
             for piece, state, gradient in zip(pieces, states, parts, strict=True):
                 set_random_states(state)
-                torch.autograd.backward(encode(piece), gradient)
+                found = encode(piece)
+                with without_autocast(leaf):  # as a backward pass is elsewhere
+                    torch.autograd.backward(found, gradient)
                 torch.clear_autocast_cache()
             set_random_states(afterwards)
 

@@ -87,10 +87,11 @@ class CSVLogger:
         self.columns = ["step"]
         self.lines: list[dict[str, str]] = []
         if path.exists() and start > 0:
-            with open(path, newline="") as file:
-                reader = csv.DictReader(file)
-                self.columns = list(reader.fieldnames or self.columns)
-                self.lines = [line for line in reader if int(line["step"]) <= start]
+            text = path.read_text()
+            whole = text[: text.rfind("\n") + 1]  # a line that was cut short is none
+            reader = csv.DictReader(whole.splitlines())
+            self.columns = list(reader.fieldnames or self.columns)
+            self.lines = [line for line in reader if int(line["step"]) <= start]
         self.rewrite()
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
@@ -168,18 +169,27 @@ class MLflowLogger:
         else:
             self.client.update_run(number, status="RUNNING")
         self.number = number
-        history = self.client.get_metric_history(number, "learning_rate")
-        self.last = max((metric.step for metric in history), default=-1)
+        self.known: dict[str, int] = {}
+        """The last step of each number that an earlier part of the run has sent."""
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
-        """The numbers of a step, unless it has them."""
-        if step <= self.last:
-            return
+        """The numbers of a step, but for those that it has."""
         from mlflow.entities import Metric
 
         now = round(time.time() * 1000)
-        metrics = [Metric(name, value, now, step) for name, value in values.items()]
+        metrics = [
+            Metric(name, value, now, step)
+            for name, value in values.items()
+            if step > self.last_step(name)
+        ]
         self.client.log_batch(self.number, metrics=metrics)
+
+    def last_step(self, name: str) -> int:
+        """The last step that had this number when the run went on, or -1."""
+        if name not in self.known:
+            history = self.client.get_metric_history(self.number, name)
+            self.known[name] = max((metric.step for metric in history), default=-1)
+        return self.known[name]
 
     def close(self) -> None:
         """Mark the run as ended."""

@@ -22,6 +22,7 @@ from eqco.runtime import processes
 from eqco.runtime.checkpointing import checkpointing
 from eqco.runtime.errors import InputError
 from eqco.runtime.run_directory import RunDirectory
+from eqco.runtime.seeds import generator_for
 from eqco.training.alarms import Alarms, NonFiniteLossError, checkpoint_hint, require_finite
 from eqco.training.cached_step import in_pieces
 from eqco.training.diagnostics import (
@@ -130,6 +131,9 @@ def run_training(
     start = restore(components, scaler, alarms, state) if state is not None else 0
     method.train()
     if start == 0:
+        # layers that draw by themselves, such as dropout: masks of this seed, and of this process
+        own = generator_for("layers", loader.seed, processes.rank())
+        torch.manual_seed(own.initial_seed())
         warm_up(components)
     journal = Journal(run, start, components.loggers, recipe)
     clock = Clock(start, intervals.total_steps, loader.num_queries)
