@@ -168,7 +168,7 @@ class Kept(lightning.Callback):
 
 @pytest.mark.filterwarnings("ignore:.*does not have many workers.*")
 def test_the_callback_logs_what_diagnose_says_of_anyones_loss():
-    module, kept = Theirs(eqco.NTXentLoss(temperature=0.3, alpha=32)), Kept()
+    module, kept = Theirs(eqco.EqCoLoss(temperature=0.3, alpha=32)), Kept()
     callbacks = [ContrastiveDiagnostics("criterion", every=2), kept]
     trainer_for(CASES["simo"], max_steps=4, callbacks=callbacks).fit(module, loader())
     for step, metrics in enumerate(kept.seen):

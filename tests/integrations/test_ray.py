@@ -222,6 +222,15 @@ def test_what_no_machine_has_is_refused(cores, gpus, message):
     door.refuse_too_large(nodes, door.Cluster(cores=2))
 
 
+def test_an_address_where_nothing_listens_is_refused_at_once():
+    """Ray itself tries for many minutes."""
+    with (
+        pytest.raises(InputError, match=r"--ray 127\.0\.0\.1:9: no cluster of Ray can be used"),
+        door.connected("127.0.0.1:9"),
+    ):
+        pass
+
+
 def test_ray_is_taken_where_it_pays(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(4)))
     assert ClusterOptions().address(runs=5) == "local"

@@ -1,5 +1,7 @@
 """What is read from the calls of a loss."""
 
+import math
+
 import pytest
 import torch
 from drawing import unit_vectors
@@ -54,3 +56,22 @@ def test_what_shows_no_embeddings_is_refused():
     watch.wanted = True
     with pytest.raises(eqco.InputError, match="called with Tensor; diagnostics need"):
         loss_fn(QUERIES)
+
+
+@pytest.mark.parametrize(
+    ("loss_fn", "count"),
+    [(eqco.EqCoLoss(temperature=0.3), 5), (eqco.NTXentLoss(temperature=0.3), 10)],
+)
+def test_the_bound_is_that_of_the_loss(loss_fn, count):
+    """f̂ = log(1 + K) − L without α, with the K of the loss: of two views both are negatives."""
+    found = seen(loss_fn, QUERIES, POSITIVES)
+    assert found.num_negatives == count
+    value = float(loss_fn(QUERIES, POSITIVES))
+    assert found.information == pytest.approx(math.log(1 + count) - value)
+
+
+def test_a_memory_that_is_not_seen_is_refused():
+    theirs = pytest.importorskip("lightly.loss")
+    loss_fn = theirs.NTXentLoss(0.3, memory_bank_size=(32, 5))
+    with pytest.raises(eqco.InputError, match=r"memory bank of its own \(\(32, 5\)\)"):
+        seen(loss_fn, QUERIES.float(), POSITIVES.float())

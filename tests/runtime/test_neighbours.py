@@ -51,13 +51,15 @@ def test_each_gets_what_all_gave_in_the_order_of_ranks(count):
         own.close()
 
 
-def test_one_that_left_is_named_and_one_that_is_silent_too():
+@pytest.mark.parametrize("size", [3, MESSAGE])
+def test_one_that_left_is_named_and_one_that_is_silent_too(size):
+    """In a message, and where shared memory is to be made."""
     first, second = connected(2, timeout=0.2)
     with pytest.raises(RuntimeError, match="Timed out waiting for rank 1"):
-        first.gather(torch.zeros(3))
+        first.gather(torch.zeros(size))
     second.close()
     with pytest.raises(RuntimeError, match=r"Connection .*rank 1"):
-        first.gather(torch.zeros(3))
+        first.gather(torch.zeros(size))
     first.close()
 
 

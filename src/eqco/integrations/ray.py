@@ -9,6 +9,7 @@ import logging
 import os
 import platform
 import shutil
+import socket
 import tempfile
 import time
 import uuid
@@ -139,10 +140,11 @@ def connected(address: str) -> Iterator[None]:
         else:
             how |= {"address": address}
         try:
+            knock(address)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 ray.init(**how)
-        except (ConnectionError, ValueError, RuntimeError) as error:
+        except (OSError, ValueError, RuntimeError) as error:
             raise InputError(
                 f"--ray {address}: no cluster of Ray can be used there ({first_line(error)}). "
                 f"Start one with: ray start --head, on each other machine ray start --address "
@@ -153,6 +155,13 @@ def connected(address: str) -> Iterator[None]:
         ray.shutdown()
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def knock(address: str) -> None:
+    """Fail at once where nothing listens at HOST:PORT: Ray itself tries for many minutes."""
+    host, _, port = address.rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host, int(port)), timeout=10).close()
 
 
 def first_line(error: Exception) -> str:

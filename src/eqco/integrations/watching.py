@@ -40,8 +40,9 @@ class LossWatch:
     """Reads queries and positives, the first two arguments of a loss, when it is called.
 
     A third argument that is a matrix of keys or `Negatives` are the negatives; else these are the
-    other positives of the batch. Keys that ids or weights leave out are counted. A loss of
-    sentence-transformers, which is called with tokens, is read from what its model returns.
+    other positives of the batch, and of an NTXentLoss both views of the others. Keys that ids or
+    weights leave out are counted. A loss of sentence-transformers, which is called with tokens, is
+    read from what its model returns.
 
     Args:
         loss: a module.
@@ -112,9 +113,11 @@ class LossWatch:
             self.embeddings = []
         else:
             given = embedding_arguments(args, kwargs)
-        queries, _, negatives = given
+        queries, positives, negatives = given
         if negatives is None and len(queries) < 2:
             return  # a last batch of one shows nothing
+        if negatives is None and scores_both_views(loss):
+            given = both_views(queries, positives)
         self.wanted = False
         alpha = getattr(self.loss, "alpha", None) if self.alpha is None else self.alpha
         found = [each.detach() if isinstance(each, Tensor) else each for each in given]
@@ -142,6 +145,28 @@ def embeds_by_itself(loss: nn.Module) -> bool:
             f"Use eqco.integrations.sentence_transformers.EqCoRankingLoss(mini_batch_size=…)."
         )
     return True
+
+
+def scores_both_views(loss: nn.Module) -> bool:
+    """Whether both arguments are queries and keys; refuses one with a memory of its own."""
+    if not any(kind.__name__ == "NTXentLoss" for kind in type(loss).__mro__):
+        return False
+    size = getattr(getattr(loss, "memory_bank", None), "size", 0)
+    if size not in (0, (0,)):
+        raise InputError(
+            f"{type(loss).__name__} scores against a memory bank of its own ({size}), which "
+            f"diagnostics do not see. Give EqCoLoss the keys of an eqco.KeyQueue instead, or leave "
+            f"the diagnostics out."
+        )
+    return True
+
+
+def both_views(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor, Negatives]:
+    """Each view of 2N queries, its other view, and both views of all other instances."""
+    queries, positives = torch.cat([first, second]), torch.cat([second, first])
+    numbers = torch.arange(len(queries), device=queries.device)
+    own = torch.stack([numbers, numbers.roll(len(first))], dim=1)
+    return queries, positives, Negatives(queries, excluded=own)
 
 
 def embedding_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:

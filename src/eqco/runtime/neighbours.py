@@ -11,6 +11,8 @@ import socket
 import struct
 import sys
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -28,6 +30,17 @@ def all_on_one_machine() -> bool:
     """Whether torchrun's environment says so, on a system with sockets and memory by handle."""
     count = os.environ.get("WORLD_SIZE", "1")
     return sys.platform == "linux" and os.environ.get("LOCAL_WORLD_SIZE") == count
+
+
+@contextmanager
+def named(rank: int) -> Iterator[None]:
+    """What a socket says that fails, as gloo says it, with the rank at its other end."""
+    try:
+        yield
+    except (BlockingIOError, TimeoutError) as error:
+        raise RuntimeError(f"Timed out waiting for rank {rank}") from error
+    except OSError as error:
+        raise RuntimeError(f"Connection to rank {rank} failed: {error}") from error
 
 
 class Neighbours:
@@ -52,12 +65,15 @@ class Neighbours:
             store.set(f"door/{rank}", name)
             for other in range(rank):
                 link = socket.socket(socket.AF_UNIX)
-                link.connect(f"\0{store.get(f'door/{other}').decode()}")
-                link.sendall(rank.to_bytes(4, "little"))
+                with named(other):
+                    link.connect(f"\0{store.get(f'door/{other}').decode()}")
+                    link.sendall(rank.to_bytes(4, "little"))
                 self.sockets[other] = link
-            for _ in range(rank + 1, count):
-                link, _ = door.accept()
-                self.sockets[int.from_bytes(link.recv(4, socket.MSG_WAITALL), "little")] = link
+            for later in range(rank + 1, count):
+                with named(later):  # or another of the later ones
+                    link, _ = door.accept()
+                    number = link.recv(4, socket.MSG_WAITALL)
+                self.sockets[int.from_bytes(number, "little")] = link
         for link in self.sockets.values():
             link.setblocking(True)
             link.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * MESSAGE)
@@ -101,38 +117,35 @@ class Neighbours:
 
     def make_slots(self, size: int) -> None:
         """Memory of each process that all of them see; it vanishes with the last of them."""
-        self.slot_size = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+        slot_size = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
         own = os.memfd_create("eqco")
-        os.ftruncate(own, 2 * self.slot_size)
-        for link in self.sockets.values():
-            socket.send_fds(link, [b"m"], [own])
+        os.ftruncate(own, 2 * slot_size)
+        for rank, link in self.sockets.items():
+            with named(rank):
+                socket.send_fds(link, [b"m"], [own])
         handles = {self.rank: own}
         for rank, link in self.sockets.items():
-            said, found, _, _ = socket.recv_fds(link, 1, 1)
+            with named(rank):
+                said, found, _, _ = socket.recv_fds(link, 1, 1)
             if not said:
                 raise RuntimeError(f"Connection closed by peer, rank {rank}")
             handles[rank] = found[0]
-        self.slots = {r: mmap.mmap(each, 2 * self.slot_size) for r, each in handles.items()}
+        self.slots = {r: mmap.mmap(each, 2 * slot_size) for r, each in handles.items()}
+        self.slot_size = slot_size
         for each in handles.values():
             os.close(each)
 
     def send(self, message: Any) -> None:
         """The same bytes to every other process."""
         for rank, link in self.sockets.items():
-            try:
+            with named(rank):
                 link.sendall(message)
-            except OSError as error:
-                raise RuntimeError(f"Connection to rank {rank} failed: {error}") from error
 
     def receive(self, rank: int, view: memoryview) -> None:
         """Fill a buffer with what one process sent."""
         while len(view):
-            try:
+            with named(rank):
                 count = self.sockets[rank].recv_into(view, 0, socket.MSG_WAITALL)
-            except BlockingIOError as error:
-                raise RuntimeError(f"Timed out waiting for rank {rank}") from error
-            except OSError as error:
-                raise RuntimeError(f"Connection to rank {rank} failed: {error}") from error
             if count == 0:
                 raise RuntimeError(f"Connection closed by peer, rank {rank}")
             view = view[count:]
