@@ -246,6 +246,13 @@ def test_patches_without_room_are_refused():
         CPCSettings(other_images_only=True).check(num_queries=1)
 
 
+def test_a_network_that_takes_images_but_no_patches_is_refused_before_training():
+    """10 pixels make patches of 3, of which the light encoder leaves none."""
+    data = replace(smoke().data, image_size=10)
+    with pytest.raises(InputError, match="light-ln does not take images of 3 pixels"):
+        build_components(smoke(data=data), source_from_dataset(Pictures()))
+
+
 def smoke(**changes):
     recipe = named_recipe("cpcv2", "smoke")
     return replace(recipe, **changes)

@@ -56,6 +56,10 @@ class CPCSettings(MethodSettings):
             )
         return (data.view,)
 
+    def input_sizes(self, data: DataSettings) -> tuple[int, ...]:
+        """The image, as it is evaluated, and the patches."""
+        return (data.image_size, self.patch_size(data.image_size))
+
     def patch_size(self, side: int) -> int:
         """Pixels along each side of a patch.
 
