@@ -76,3 +76,12 @@ def test_a_vision_transformer_stays_one_with_its_own_rate():
 
 def test_every_profile_says_what_it_is_for():
     assert all(scale.about and scale.data for scale in PROFILES.values())
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in RECIPES if "ema_decay" in vars(RECIPES[name].method)]
+)
+def test_keys_of_a_memory_come_from_an_encoder_that_is_slow_from_the_start(name):
+    """On the small set β rises from 0 where keys are the batch's own, and nowhere else."""
+    method = named_recipe(name, "few-images").method
+    assert method.ema_schedule == ("constant" if method.queue_size else "rising")
