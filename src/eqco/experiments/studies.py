@@ -1,15 +1,24 @@
 """Studies of ours: the length of training, the momentum of keys, small batches, bfloat16."""
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Literal
 
 from eqco.experiments.coordinates import Coordinates, Loss
 from eqco.experiments.grid import Cell, grid_experiment, loss_of
+from eqco.experiments.tab2 import LATER, OTHERS, WITHOUT_NEGATIVES
 from eqco.experiments.tasks import TrainingTask, framework, moco, simclr, simo
 from eqco.recipes import RECIPES
-from eqco.recipes.profiles import DESK, EMBEDDED, FEW_IMAGES, PAPER, SMOKE, Scale
+from eqco.recipes.profiles import (
+    DESK,
+    EMBEDDED,
+    FEW_IMAGES,
+    PAPER,
+    PUBLISHED_EPOCHS,
+    SMOKE,
+    Scale,
+)
 
 __all__ = [
     "STUDY_FEW_NEGATIVES",
@@ -223,31 +232,49 @@ def with_milder_colours(scale: Scale) -> Cell:
     )
 
 
+def with_its_own_keys(scale: Scale) -> Cell:
+    """SiMo whose keys come from the encoder itself, as SimCLR's do."""
+    task = simo(scale, count=16, alpha=256, ema_decay=0.0)
+    return Cell(at=Coordinates(framework="simo, β = 0"), task=task)
+
+
 STUDY_RECIPES = grid_experiment(
     name="study-recipes",
     title="Every recipe on the embedded photos, beside random weights",
     main="knn",
     cells={
         "smoke": recipe_cells(SMOKE, ("byol", "cmc")),
-        "embedded": [*recipe_cells(EMBEDDED, CONVOLUTIONAL), with_milder_colours(EMBEDDED)],
+        "embedded": [
+            *recipe_cells(EMBEDDED, CONVOLUTIONAL),
+            with_milder_colours(EMBEDDED),
+            with_its_own_keys(EMBEDDED),
+        ],
     },
     quantities=("accuracy",),
 )
 
 
 PRECISIONS: tuple[Literal["float32", "bfloat16"], ...] = ("float32", "bfloat16")
+BEYOND = OTHERS | LATER | WITHOUT_NEGATIVES
 
 
-def precision_cells(scale: Scale) -> list[Cell]:
-    """Rows: the published recipes; columns: what the encoder computes in.
+def precision_cells(
+    scale: Scale, others: Mapping[str, str], epochs: int = PUBLISHED_EPOCHS
+) -> list[Cell]:
+    """Rows: the paper's recipes, then others by their titles; columns: the encoder's precision.
 
     bfloat16 is what precision auto chooses; it is named, so that a record says what was computed.
+    The others train for so many of the paper's epochs.
     """
     recipes = {
         "SiMo": simo(scale, count=16, alpha=256),
         "MoCo v1": moco("mocov1", scale, count=scale.memory, alpha=None),
         "MoCo v2": moco("mocov2", scale, count=scale.memory, alpha=None),
         "SimCLR": simclr(scale, count=scale.num_queries, alpha=256),
+        **{
+            title: framework(name, scale, alpha=RECIPES[name].objective.alpha, epochs=epochs)
+            for title, name in others.items()
+        },
     }
     return [
         Cell(
@@ -272,13 +299,13 @@ def in_float32(at: Coordinates, places: Collection[Coordinates]) -> Coordinates:
 
 STUDY_PRECISION = grid_experiment(
     name="study-precision",
-    title="The published recipes in bfloat16 and in float32",
+    title="Every recipe in bfloat16 and in float32",
     axis="precision",
     cells={
-        "smoke": precision_cells(SMOKE),
-        "few-images": precision_cells(FEW_IMAGES),
-        "embedded": precision_cells(EMBEDDED),
-        "paper": precision_cells(PAPER),
+        "smoke": precision_cells(SMOKE, {}),
+        "few-images": precision_cells(FEW_IMAGES, BEYOND, epochs=100),
+        "embedded": precision_cells(EMBEDDED, BEYOND),
+        "paper": precision_cells(PAPER, BEYOND),
     },
     quantities=("knn", "information"),
     baselines={"bfloat16 less float32, points of accuracy, seed by seed": in_float32},

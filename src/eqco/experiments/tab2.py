@@ -13,7 +13,7 @@ from eqco.experiments.published import PUBLISHED
 from eqco.experiments.tasks import TrainingTask, framework, moco, simclr, simo
 from eqco.recipes.profiles import DESK, EMBEDDED, PAPER, PUBLISHED_EPOCHS, SMOKE, Scale
 
-__all__ = ["TAB2"]
+__all__ = ["LATER", "OTHERS", "TAB2", "WITHOUT_NEGATIVES"]
 
 TEXT = PUBLISHED["fig3"].numbers
 OTHERS = {"CPC v2": "cpcv2", "CMC": "cmc", "InfoMin Aug.": "infomin", "PIRL": "pirl"}
