@@ -51,7 +51,7 @@ def our_recipe(framework: str, question: dict) -> Recipe:
 def our_source(question: dict) -> Source:
     if question["folder"] is None:
         return source_from_dataset(Photos(question["size"]))
-    return open_source(question["folder"], unlabelled=True, memory_gib=0)  # decoded in every step
+    return open_source(question["folder"], unlabelled=True)  # decoded once, as it comes
 
 
 def profile(question: dict) -> dict[str, float]:

@@ -6,15 +6,16 @@
 
 From stored images to the optimiser's step: same backbone, images, N, batch norm over the batch and
 two views by MoCo v2's augmentation (the others' blur is Pillow's, ours has a kernel of a tenth of
-the image). Ours runs as it comes, in the precision that auto chooses; others as their documentation
-has it, and once more in bfloat16 by their own means: both ratios are shown, out of the box and like
-for like. `limit` is the same work of the encoder alone, in our precision, channels-last, on a fixed
-batch: queries forward and backward and keys forward; for SimCLR both views forward and backward.
+the image). Ours runs as it comes, in the precision that auto chooses, and decodes JPEG files of one
+size once, before the first step; others as their documentation has it, which is in every epoch, and
+once more in bfloat16 by their own means: both ratios are shown, out of the box and like for like.
+`limit` is the same work of the encoder alone, in our precision, channels-last, on a fixed batch:
+queries forward and backward and keys forward; for SimCLR both views forward and backward.
 Others run with 0 and with 2 loading processes; the faster counts, and one that was 15 % slower in
-the first round is not measured again. Each contender has a process of
-its own and runs once a round, each round in another order; all rounds are kept, their median
-counts, and contenders whose rounds overlap count as equal. Memory is the largest sum of what
-process and workers hold beyond program files. A profile says where a step of SiMo goes.
+the first round is not measured again. Each contender has a process of its own and runs once a
+round, each round in another order; all rounds are kept, their median counts, and contenders whose
+rounds overlap count as equal. Memory is the largest sum of what process and workers hold beyond
+program files. A profile says where a step of SiMo goes.
 """
 
 import copy

@@ -17,6 +17,7 @@ from eqco.encoders import Architecture, architecture_of
         Architecture("resnet50", width=2),
         Architecture("resnet18", width=3, stem="small"),
         Architecture("light"),
+        Architecture("light", width=2),
         Architecture("light-ln"),
         Architecture("resnet18-ln", stem="small"),
     ],

@@ -106,7 +106,7 @@ def test_layers_without_scale_or_statistics_are_split_too():
 
 def small_encoder(seed):
     torch.manual_seed(seed)
-    return Encoder(LightEncoder(), normalised_head(LightEncoder.feature_dim, 8))
+    return Encoder(LightEncoder(), normalised_head(256, 8))
 
 
 def test_state_dicts_interchange_with_the_plain_network():

@@ -131,8 +131,31 @@ def test_a_name_like_no_other_is_answered_with_the_list():
         backbone_named("vgg")
 
 
+def test_twice_the_width_is_twice_the_channels_of_the_light_encoder():
+    with torch.device("meta"):
+        networks = [backbone_named("light", width=width) for width in (1, 2)]
+    usual, wide = (
+        {name: weights.shape for name, weights in each.named_parameters()} for each in networks
+    )
+    assert wide["stem.0.weight"] == (128, 3, 4, 4)
+    for name in usual.keys() - {"stem.0.weight"}:
+        channels = [2 * size for size in usual[name][:2]]
+        assert wide[name] == (*channels, *usual[name][2:])
+    assert networks[1].feature_dim == 512
+
+
 @pytest.mark.parametrize("name", ["light", "timm:resnet10t"])
-@pytest.mark.parametrize("setting", [{"width": 2}, {"stem": "small"}])
-def test_width_and_stem_are_refused_where_they_mean_nothing(name, setting):
-    with pytest.raises(InputError, match="these belong to the ResNets"):
-        backbone_named(name, **setting)
+def test_a_stem_is_refused_where_it_means_nothing(name):
+    with pytest.raises(InputError, match="stem='small', which belongs to the ResNets"):
+        backbone_named(name, stem="small")
+
+
+def test_a_width_is_refused_where_it_means_nothing():
+    with pytest.raises(InputError, match="width=2, which belongs to the ResNets and the light"):
+        backbone_named("timm:resnet10t", width=2)
+
+
+@pytest.mark.parametrize("name", ["light", "resnet18"])
+def test_a_network_without_channels_is_refused(name):
+    with pytest.raises(InputError, match="width=0; it multiplies the channels"):
+        backbone_named(name, width=0)

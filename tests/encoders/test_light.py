@@ -36,10 +36,6 @@ def test_features_are_pooled_vectors_of_feature_dim(size):
     assert features.isfinite().all()
 
 
-def test_feature_dim_is_known_without_building_it():
-    assert LightEncoder.feature_dim == LightEncoder().feature_dim == 256
-
-
 def test_gradient_reaches_every_parameter_after_one_step():
     torch.manual_seed(0)
     network, images = LightEncoder(), torch.randn(8, 3, 16, 16)

@@ -61,9 +61,9 @@ def architecture_of(weights: Mapping[str, Tensor]) -> Architecture | None:
     """
     shapes = {name: tuple(value.shape) for name, value in weights.items()}
     suffix = "" if any(name.endswith("running_mean") for name in shapes) else LAYER_NORM
-    patches = shapes.get("stem.0.weight", ())
-    if patches[:1] + patches[2:] == (64, 4, 4) and "blocks.2.conv2.weight" in shapes:
-        return Architecture("light" + suffix, in_channels=patches[1])
+    patches, last = (shapes.get(f"{name}.weight", ()) for name in ("stem.0", "blocks.2.conv2"))
+    if patches[2:] == (4, 4) and patches[0] % 64 == 0 and last == (4 * patches[0],) * 2 + (3, 3):
+        return Architecture("light" + suffix, patches[0] // 64, in_channels=patches[1])
     first, inner = shapes.get("conv1.weight", ()), shapes.get(ANCHORS[0], ())
     if len(first) != 4 or len(inner) != 4 or first[0] % 64 or inner[0] != first[0]:
         return None  # another family, or blocks of other proportions, as in Wide ResNet

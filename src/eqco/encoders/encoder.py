@@ -42,7 +42,7 @@ class Encoder(nn.Module):
     `feature_dim` (or `num_features`); any module that maps features to (N, D) can be the head.
 
     >>> from eqco.encoders import LightEncoder, linear_head
-    >>> encoder = Encoder(LightEncoder(), linear_head(LightEncoder.feature_dim, 64))
+    >>> encoder = Encoder(LightEncoder(), linear_head(256, 64))
     >>> encoder(torch.zeros(2, 3, 32, 32)).shape, encoder.embedding_dim
     (torch.Size([2, 64]), 64)
     """
@@ -82,12 +82,10 @@ def backbone_named(
     """A backbone with fresh weights.
 
     Args:
-        name: "resnet18", "resnet34", "resnet50", "light", or "timm:NAME" for any network of timm;
-            after "lab:" or "ydbdr:" one of them for each half of that colour space, after
-            "lab-luminance:" or "lab-chroma:" for that half alone.
         name: "resnet18", "resnet34", "resnet50", "light", each also with "-ln" for layer norm, or
-            "timm:NAME" for any network of timm.
-        width: multiplies the channels of a ResNet.
+            "timm:NAME" for any network of timm; after "lab:" or "ydbdr:" one of them for each half
+            of that colour space, after "lab-luminance:" or "lab-chroma:" for that half alone.
+        width: multiplies the channels of a ResNet or of the light encoder.
         stem: first layers of a ResNet, "imagenet" or "small".
         in_channels: bands of the images, which the first layer takes.
         image_size: pixels along each side, of those networks of timm that are built for one size;
@@ -122,13 +120,18 @@ def backbone_named(
         near = difflib.get_close_matches(name, known, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise InputError(f"backbone={name!r}; choose {', '.join(known)} or timm:NAME.{hint}")
-    if width != 1 or stem != "imagenet":
+    if stem != "imagenet":
         raise InputError(
-            f"backbone={name!r} with width={width}, stem={stem!r}; these belong to the ResNets. "
-            f"Leave them out, or choose one of {', '.join(RESNETS)}."
+            f"backbone={name!r} with stem={stem!r}, which belongs to the ResNets. "
+            f"Leave it out, or choose one of {', '.join(RESNETS)}."
         )
     if name == "light":
-        return LightEncoder(in_channels)
+        return LightEncoder(in_channels, width)
+    if width != 1:
+        raise InputError(
+            f"backbone={name!r} with width={width}, which belongs to the ResNets and the light "
+            f"encoder. Leave it out, or choose one of {', '.join((*RESNETS, 'light'))}."
+        )
     return timm_encoder(name.removeprefix(TIMM), in_channels=in_channels, image_size=image_size)
 
 

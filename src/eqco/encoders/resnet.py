@@ -176,8 +176,7 @@ def resnet(
             f"a ResNet of depth={depth}; choose {', '.join(map(str, PLANS))}, "
             f"or take timm's by the name 'timm:resnet{depth}'."
         )
-    if width < 1:
-        raise InputError(f"width={width}; it multiplies the channels and must be 1 or more.")
+    check_width(width)
     if stem not in get_args(Stem):
         raise InputError(f"stem={stem!r}; choose 'imagenet', or 'small' for images up to 64 px.")
     return ResNet(
@@ -187,6 +186,12 @@ def resnet(
         zero_init_residual=zero_init_residual,
         in_channels=in_channels,
     )
+
+
+def check_width(width: int) -> None:
+    """Refuse a width that leaves no channels."""
+    if width < 1:
+        raise InputError(f"width={width}; it multiplies the channels and must be 1 or more.")
 
 
 def residual_block(

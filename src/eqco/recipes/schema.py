@@ -30,7 +30,7 @@ class EncoderSettings:
     backbone: str = "resnet50"
     """resnet18, resnet34, resnet50, light, each also with -ln for layer norm; or timm:NAME."""
     width: int = 1
-    """Multiplies all channels of a ResNet: 1, 2 or 4 in Table 8."""
+    """Multiplies all channels of a ResNet, where Table 8 has 1, 2 and 4, or of light."""
     stem: Literal["imagenet", "small"] = "imagenet"
     """The first layer of a ResNet: for large images, or for 32 pixels."""
     head: Literal["normalised", "mlp", "linear", "simclrv2", "mocov3", "byol", "swav"] = (

@@ -11,7 +11,7 @@ from eqco.experiments.status import Status, status
 
 __all__ = ["duration", "print_status"]
 
-PROFILES = ("smoke", "desk", "paper")
+PROFILES = ("desk", "few-images", "paper")
 DAY = 86400.0
 UNITS = (
     (60.0, 1.0, "s"),
@@ -38,15 +38,15 @@ def print_status(
     console.print(
         "\nRuns with a record / all runs, and processor time for the others on this machine: from "
         "the records of others like them, or ~ from a short timing. Trainings that experiments "
-        "share are counted in each, and done once. Profile embedded (on the embedded photos, "
-        "where CIFAR-10 is not at hand) is not listed.",
+        "share are counted in each, and done once. Not listed: the profiles smoke, which takes "
+        "seconds, and embedded, on the embedded photos, where CIFAR-10 is not at hand.",
         markup=False,
     )
 
 
 def align(name: str, cells: Sequence[str]) -> str:
     """A line of the list: no wider than a narrow terminal."""
-    return f"{name:<18}" + "".join(f"{cell:>17}" for cell in cells)
+    return f"{name:<20}" + "".join(f"{cell:>17}" for cell in cells)
 
 
 def status_text(found: Status) -> str:
