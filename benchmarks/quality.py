@@ -270,10 +270,10 @@ def main() -> None:
     parser.add_argument("--peer-seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--peers", nargs="+", choices=list(PEERS), default=list(PEERS))
     options = read_options(parser, child)
-    folders, begun = named_folders(options.data), time.time()
+    folders = named_folders(options.data)
     environment = {"OMP_NUM_THREADS": str(THREADS)}
-    metrics, curves = {}, {}
     for name, (folder, images) in folders.items():
+        begun = time.time()
         common = {"folder": folder, "minutes": options.minutes, "images": images}
         question = {**common, "name": "references", "seed": 0}
         found = in_own_process(__file__, question, 3600, environment)
@@ -293,21 +293,21 @@ def main() -> None:
                 continue
             answers.setdefault(contender, []).append(answer)
         show(name, answers)
-        metrics |= {
+        metrics = {
             f"{name}/{each}/{place}/{measure}": run[measure]
             for each, runs in answers.items()
             for place, run in enumerate(runs)
             for measure in ("knn", "probe", "minutes", "epochs")
             if measure in run
         }
-        curves[name] = {
+        curves = {
             each: [run["curve"] for run in runs if "curve" in run] for each, runs in answers.items()
         }
-        if options.record:  # after each set, so that little is lost
-            recipe = {"data": {name: images for name, (_, images) in folders.items()}}
+        if options.record:
+            recipe = {"data": {name: images}}
             recipe |= {"minutes": options.minutes, "threads": THREADS, "seeds": options.seeds}
             recipe |= {"peer_seeds": options.peer_seeds, "peers": peer_versions(options.peers)}
-            keep_record("bench-quality", recipe, metrics, begun, curves=curves)
+            keep_record("bench-quality", recipe, metrics, begun, curves={name: curves})
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Training end to end, ours and others': images per second and memory, beside the encoder alone.
 
     python benchmarks/train.py                 all settings, three rounds of some 15 minutes
-    python benchmarks/train.py --quick         the light encoder only
-    python benchmarks/train.py --record        keep it under results/bench-train/
+    python benchmarks/train.py --only light    the settings whose names begin so
+    python benchmarks/train.py --record        keep each under results/bench-train/
 
 From stored images to the optimiser's step: same backbone, images, N, batch norm over the batch and
 two views by MoCo v2's augmentation (the others' blur is Pillow's, ours has a kernel of a tenth of
@@ -284,22 +284,24 @@ def show(title: str, found: dict[str, float], rounds: dict[str, list[float]]) ->
 
 
 def main() -> None:
-    options = read_options(command_line(__doc__, rounds=3), child)
+    parser = command_line(__doc__, rounds=3, quick=False)
+    parser.add_argument("--only", default="", metavar="SETTING", help="such as light")
+    options = read_options(parser, child)
+    chosen = [title for title in SETTINGS if title.startswith(options.only)]
+    if not chosen:
+        parser.error(f"--only {options.only}: there are {'; '.join(SETTINGS)}.")
     if "stable-pretraining SimCLR" not in PEERS:
         print("stable-pretraining is not installed and left out")
-    begun, found, rounds = time.time(), {}, {}
-    settings = dict(list(SETTINGS.items())[: 1 if options.quick else None])
-    for title in settings:
-        measured, each_round = measure(title, options.rounds)
-        show(title, measured, each_round)
-        found |= measured
-        rounds |= each_round
-    if options.record:
-        others = {name.split()[0] for name in PEERS} - {"MoCo-style"}
-        versions = {name: importlib.metadata.version(name) for name in ("torch", *sorted(others))}
-        recipe = {"settings": settings, "rounds": options.rounds, "peers": versions}
-        recipe |= {"threads": THREADS, "images": IMAGES}
-        keep_record("bench-train", recipe, found, begun, curves={"rounds": rounds})
+    others = {name.split()[0] for name in PEERS} - {"MoCo-style"}
+    versions = {name: importlib.metadata.version(name) for name in ("torch", *sorted(others))}
+    for title in chosen:
+        begun = time.time()
+        found, rounds = measure(title, options.rounds)
+        show(title, found, rounds)
+        if options.record:
+            recipe = {"settings": {title: SETTINGS[title]}, "rounds": options.rounds}
+            recipe |= {"peers": versions, "threads": THREADS, "images": IMAGES}
+            keep_record("bench-train", recipe, found, begun, curves={"rounds": rounds})
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from statistics import median
 
 import pytest
 
-from eqco.report.benchmarks import BENCHMARKS, training_ratios
+from eqco.report.benchmarks import BENCHMARKS, newest_records, training_ratios
 from eqco.runtime.records import Record, hardware
 
 SETTINGS = {"light, 32 px": {"n": 256}, "ResNet-50, 64 px": {"n": 64}}
@@ -135,3 +135,30 @@ def test_rounds_take_turns_and_the_fastest_way_counts(monkeypatch):
     steady, lucky, failed = [2.0, 2.1, 2.2], [1.0, 3.0, 3.0], [0.5, 0.5]
     assert measure.fastest_way([lucky, steady, failed], rounds=3) == steady
     assert measure.fastest_way([failed], rounds=3) is None
+
+
+def test_a_part_is_shown_from_its_newest_record_and_the_others_stay(record, tmp_path):
+    light, deep = SETTINGS
+    again = {key: 2 * value for key, value in record.metrics.items() if key.startswith(light)}
+    newer = replace(
+        record,
+        recipe={**record.recipe, "settings": {light: SETTINGS[light]}},
+        metrics=again,
+        finished="2100-01-01T00:00:00+00:00",
+    )
+    for each in (record, newer):
+        each.write(tmp_path)
+    shown = newest_records(tmp_path, "bench-train")
+    assert [list(each.recipe["settings"]) for each in shown] == [[light], [deep]]
+    first, _, second, _ = [
+        table for each in shown for table in BENCHMARKS["bench-train"].tables(each)
+    ]
+    assert (first.lines[0][1], second.lines[0][1]) == ("1164", "582")  # 256/0.22 and 64/0.11
+
+
+def test_of_a_benchmark_without_parts_the_newest_record_is_shown(record, tmp_path):
+    older = replace(record, experiment="bench-step", recipe={"n": 1}, finished="2000")
+    newer = replace(older, recipe={"n": 2}, finished="2001")
+    for each in (newer, older):
+        each.write(tmp_path)
+    assert [each.recipe for each in newest_records(tmp_path, "bench-step")] == [{"n": 2}]

@@ -6,7 +6,7 @@ from rich.console import Console
 
 from eqco.experiments.catalog import EXPERIMENTS
 from eqco.experiments.experiment import profile_records
-from eqco.report.benchmarks import BENCHMARKS, newest_benchmark
+from eqco.report.benchmarks import BENCHMARKS, newest_records
 from eqco.report.page import is_page, write_page
 from eqco.runtime.atomic_files import refuse_unwritable
 from eqco.runtime.errors import InputError
@@ -52,4 +52,4 @@ def has_records(results: Path) -> bool:
         profile_records(experiment, profile, results)
         for experiment in EXPERIMENTS.values()
         for profile in experiment.profiles
-    ) or any(newest_benchmark(results, name) for name in BENCHMARKS)
+    ) or any(newest_records(results, name) for name in BENCHMARKS)

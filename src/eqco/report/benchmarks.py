@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -12,7 +12,16 @@ from eqco.experiments.coordinates import distinct
 from eqco.report.charts import Chart, Series, bar_chart
 from eqco.runtime.records import Record, read_records
 
-__all__ = ["BENCHMARKS", "Benchmark", "Table", "newest_benchmark", "rounds_note", "training_ratios"]
+__all__ = [
+    "BENCHMARKS",
+    "Benchmark",
+    "Table",
+    "lightest_setting",
+    "newest_records",
+    "plain_benchmark",
+    "rounds_note",
+    "training_ratios",
+]
 
 CASES = {
     "queue": "Gradient to queries (MoCo)",
@@ -45,13 +54,18 @@ class Table:
 
 @dataclass(frozen=True, kw_only=True)
 class Benchmark:
-    """How the record of one benchmark is shown; `template` of its note has the recipe's names."""
+    """How the record of one benchmark is shown; `template` of its note has the recipe's names.
+
+    One that is measured in parts, such as settings or data sets, says in `parts` where its recipe
+    names them: each can be recorded by itself.
+    """
 
     title: str
     shows: str
     tables: Callable[[Record], list[Table]]
     charts: Callable[[Record], list[Chart]] = lambda record: []
     template: str = ""
+    parts: str = ""
 
     def note(self, record: Record) -> str:
         """How it was measured, and beside what."""
@@ -63,10 +77,27 @@ class Benchmark:
         return self.template.format(**names)
 
 
-def newest_benchmark(results: Path, name: str) -> Record | None:
-    """The newest record of a benchmark, or None if there is none."""
-    found = read_records(results, name, "desk")
-    return max(found, key=lambda record: record.finished, default=None)
+def newest_records(results: Path, name: str) -> list[Record]:
+    """The newest record of a benchmark, and of older ones the parts that no newer one has."""
+    found = sorted(read_records(results, name, "desk"), key=lambda record: record.finished)
+    parts, shown, seen = BENCHMARKS.get(name, plain_benchmark(name)).parts, [], set[str]()
+    for record in reversed(found):
+        if not parts:
+            return [record]
+        own = {
+            part: what
+            for part, what in record.recipe[parts].items()
+            if part not in seen and any(key.startswith(f"{part}/") for key in record.metrics)
+        }
+        if own:
+            shown.append(replace(record, recipe={**record.recipe, parts: own}))
+            seen |= own.keys()
+    return shown
+
+
+def plain_benchmark(name: str) -> Benchmark:
+    """One without tables of its own."""
+    return Benchmark(title=name, shows="", tables=plain_tables)
 
 
 def table_of(
@@ -212,6 +243,12 @@ def fastest_first(record: Record) -> dict[str, int]:
     )
 
 
+def lightest_setting(record: Record) -> float:
+    """Seconds that an image takes the lightest network of a record."""
+    setting, n = next(iter(fastest_first(record).items()))
+    return record.metrics[f"{setting}/limit/seconds"] / n
+
+
 def limit_of(name: str) -> str:
     """The encoder alone, as this contender uses it."""
     return "limit of SimCLR" if "SimCLR" in name else "limit"
@@ -295,20 +332,22 @@ def train_tables(record: Record) -> list[Table]:
         ]
         header = ["", "images/s", "time over ours", "time over limit", "memory, MB"]
         tables.append(Table(title=f"{setting}, N = {n}", header=header, lines=lines))
-    return [*tables, profile_table(record)]
+    return [*tables, *profile_tables(record)]
 
 
-def profile_table(record: Record) -> Table:
+def profile_tables(record: Record) -> list[Table]:
     """Milliseconds of each part of a step, the longest first, a column for each setting."""
     keys = [key.split("/") for key in record.metrics if "/profile/" in key]
     settings = [each for each in fastest_first(record) if each in {key[0] for key in keys}]
+    if not settings:
+        return []
     seconds = metrics_of(record, f"{settings[0]}/profile/")
     parts = sorted({key[2] for key in keys}, key=seconds, reverse=True)
     lines = [
         [part, *(f"{1e3 * record.metrics[f'{each}/profile/{part}']:.1f}" for each in settings)]
         for part in parts
     ]
-    return Table(title="Where a step of SiMo goes, ms", header=["", *settings], lines=lines)
+    return [Table(title="Where a step of SiMo goes, ms", header=["", *settings], lines=lines)]
 
 
 def train_charts(record: Record) -> list[Chart]:
@@ -356,8 +395,6 @@ def accuracy_tables(record: Record) -> list[Table]:
     found = []
     for data, images in record.recipe["data"].items():
         keys = [key.split("/") for key in record.metrics if key.startswith(f"{data}/")]
-        if not keys:  # not measured yet
-            continue
         lines = []
         for row in distinct(key[1] for key in keys):
             runs = distinct(key[2] for key in keys if key[1] == row)
@@ -453,6 +490,7 @@ BENCHMARKS: dict[str, Benchmark] = {
             "{peers}; {threads} threads. {noise} Peers of MoCo's kind are compared with our MoCo "
             "v2, of SimCLR's with our SimCLR."
         ),
+        parts="settings",
     ),
     "bench-augment": Benchmark(
         title="Augmentation",
@@ -523,6 +561,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         tables=accuracy_tables,
         template="{peers}; {minutes:g} minutes each on {threads} core(s); seeds of ours {seeds}, "
         "of others {peer_seeds}.",
+        parts="data",
     ),
     "bench-rules": Benchmark(
         title="The rules of eqco train",

@@ -23,7 +23,7 @@ from eqco.experiments.coordinates import distinct, in_order
 from eqco.experiments.experiment import Comparison, Experiment, command_for, profile_records
 from eqco.experiments.published import PUBLISHED
 from eqco.recipes.profiles import SCALES
-from eqco.report.benchmarks import BENCHMARKS, Benchmark, newest_benchmark, plain_tables
+from eqco.report.benchmarks import BENCHMARKS, Benchmark, newest_records, plain_benchmark
 from eqco.report.catalog import EXHIBITS
 from eqco.report.charts import chart_data
 from eqco.report.status import duration
@@ -154,7 +154,10 @@ def page(results: Path, folder: Path) -> str:
     missing = [experiment for experiment in experiments if experiment.name not in done]
     benchmarks = newest_benchmarks(results)
     charts = {one.key: EXHIBITS[one.name].charts(one.records) for one in shown}
-    charts |= {name: benchmark.charts(record) for name, (benchmark, record) in benchmarks.items()}
+    charts |= {
+        name: [chart for record in own for chart in benchmark.charts(record)]
+        for name, (benchmark, own) in benchmarks.items()
+    }
     contents = {one.name: one.experiment.label for one in shown}
     contents |= {"missing": "Not run yet"} if missing else {}
     contents |= {"benchmarks": "Speed"} if benchmarks else {}
@@ -282,13 +285,12 @@ def command_at_desk(experiment: Experiment[Any]) -> str:
     return command_for(experiment, profile)
 
 
-def newest_benchmarks(results: Path) -> dict[str, tuple[Benchmark, Record]]:
+def newest_benchmarks(results: Path) -> dict[str, tuple[Benchmark, list[Record]]]:
     """How each benchmark with a record is shown, and the newest of its records."""
     names = {path.name for path in results.glob("bench-*")}
     found = {}
     for name in sorted(names, key=lambda name: [*BENCHMARKS, name].index(name)):
-        record = newest_benchmark(results, name)
-        if record is not None:
-            shown = BENCHMARKS.get(name) or Benchmark(title=name, shows="", tables=plain_tables)
-            found[name] = (shown, record)
+        records = newest_records(results, name)
+        if records:
+            found[name] = BENCHMARKS.get(name) or plain_benchmark(name), records
     return found
