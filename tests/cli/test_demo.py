@@ -33,3 +33,10 @@ def test_the_demo_leaves_tables_plots_and_encoders(tmp_path, monkeypatch, capsys
 def test_an_unknown_profile_is_refused(capsys, tmp_path):
     assert main(["demo", "--profile", "big", "--out", str(tmp_path)]) == 2
     assert "no profile 'big'" in capsys.readouterr().err
+
+
+def test_a_file_in_place_of_its_folder_is_refused(capsys, tmp_path):
+    file = tmp_path / "notes.txt"
+    file.write_text("mine")
+    assert main(["demo", "--profile", "smoke", "--out", str(file)]) == 2
+    assert f"--out {file} is a file; give the name of a folder." in capsys.readouterr().err

@@ -152,3 +152,14 @@ def test_what_was_left_out_is_reported_also_when_a_later_experiment_stops(
     monkeypatch.setattr(command, "EXPERIMENTS", few)
     assert main(["reproduce", "all", "--profile", "smoke", "--results", str(tmp_path)]) == 2
     assert "left out: tab5: no cifar10 here." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("option", ["--out", "--results", "--work"])
+def test_a_file_in_place_of_a_folder_is_refused_before_anything_runs(tmp_path, capsys, option):
+    file = tmp_path / "notes.txt"
+    file.write_text("mine")
+    arguments = ["reproduce", "tab5", "--profile", "smoke", "--results", str(tmp_path / "results")]
+    assert main([*arguments, option, str(file)]) == 2
+    assert f"{option} {file} is a file; give the name of a folder." in capsys.readouterr().err
+    assert file.read_text() == "mine"
+    assert not (tmp_path / "results").exists()

@@ -21,6 +21,7 @@ from eqco.report.gallery import draw_gallery, neighbours_of_its_class
 from eqco.report.rule import plot_rule, print_rule
 from eqco.report.summary import write_summary
 from eqco.report.words import signed_number
+from eqco.runtime.atomic_files import refuse_file
 from eqco.runtime.records import Record
 
 ALPHA, TEMPERATURE = 4096.0, 0.2
@@ -58,6 +59,7 @@ def run(*, out: Path = Path("demo"), profile: str = "desk") -> None:
     console = Console()
     experiment = find_experiment("demo")
     tasks = experiment.recipes(profile)  # an unknown profile is refused before anything runs
+    refuse_file(out)
 
     say(console, "1. The rule, on random embeddings", RULE)
     counts = [4, 16, 64, 256, 1024, 4096, 16384]

@@ -30,6 +30,7 @@ from eqco.experiments.experiment import (
 from eqco.report.catalog import PLOTS
 from eqco.report.status import print_status
 from eqco.report.summary import write_summary
+from eqco.runtime.atomic_files import refuse_file
 from eqco.runtime.errors import InputError, MissingExtraError
 from eqco.runtime.records import Record
 from eqco.runtime.run_directory import RunDirectory, write_json
@@ -97,6 +98,9 @@ def run(
         return
     if not experiment:
         raise InputError(f"name an experiment, or all. There are: {', '.join(EXPERIMENTS)}.")
+    for option, folder in (("--out", out), ("--results", results), ("--work", work)):
+        if folder is not None:
+            refuse_file(folder, option=option)
     cluster.check()
     if cluster.ray is not None and processes > 1:
         raise InputError(f"--processes {processes} beside --ray {cluster.ray}: choose one.")

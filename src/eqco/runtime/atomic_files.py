@@ -12,6 +12,7 @@ __all__ = [
     "atomic_write",
     "refuse_existing",
     "refuse_existing_folder",
+    "refuse_file",
     "refuse_unwritable",
     "unwritable_error",
     "write_text",
@@ -51,13 +52,18 @@ def refuse_existing(path: Path, *, overwrite: bool, option: str = "--out") -> No
 
 def refuse_existing_folder(path: Path, *, overwrite: bool, option: str = "--out") -> None:
     """Refuse a file, and unasked a folder that holds something."""
-    if path.exists() and not path.is_dir():
-        raise InputError(f"{option} {path} is a file; give the name of a folder.")
+    refuse_file(path, option=option)
     if path.is_dir() and any(path.iterdir()) and not overwrite:
         raise InputError(
             f"{path} holds files. Pass --overwrite to replace those of this export, or choose "
             f"another {option}."
         )
+
+
+def refuse_file(path: Path, *, option: str = "--out") -> None:
+    """Refuse a file where a folder is wanted."""
+    if path.exists() and not path.is_dir():
+        raise InputError(f"{option} {path} is a file; give the name of a folder.")
 
 
 def refuse_unwritable(path: Path, *, option: str = "--out") -> None:
