@@ -1,4 +1,4 @@
-"""The quality of an encoder after so many minutes: ours by default, and lightly's tutorials.
+"""The quality of an encoder after so many minutes: ours by default, and others' tutorials.
 
     python benchmarks/quality.py photos=FOLDER cifar10=FOLDER --minutes 10 --seeds 0 1 2
     python benchmarks/quality.py photos=FOLDER:1000 --record         so many training images
@@ -13,6 +13,8 @@ others reach in ten it should have by then.
 lightly's tutorials: SimCLR with ResNet-18, batches of 256, rate 0.06, weight decay 5e-4, τ = 0.5;
 MoCo with ResNet-18, batches of 512, a bank of 4096, rate 0.06, τ = 0.1, β = 0.99; both at 32
 pixels, with a cosine over the whole time. Where the data are fewer than a batch, half of it.
+stable-pretraining's SimCLR, where that is installed, as its README has it: ResNet-18, batches of
+256, Adam with a rate of 0.001 under a cosine, τ = 0.5, in bfloat16 by Lightning's flag.
 """
 
 import copy
@@ -22,6 +24,7 @@ import os
 import sys
 import tempfile
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import mean
 
@@ -42,6 +45,7 @@ from eqco.runtime.run_directory import RunDirectory
 
 SIZE, POINTS = 32, 10
 IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+RATE_OF_ADAM = 0.001
 SHARE = 0.35
 SOONER = "eqco in 0.35 of the time"
 THREADS = len(os.sched_getaffinity(0))
@@ -185,6 +189,59 @@ def lightly_moco(question: dict, watch: Watch) -> dict:
     return accuracies(backbone.eval(), source)
 
 
+def stable_pretraining_simclr(question: dict, watch: Watch) -> dict:
+    import lightning
+    from stable_pretraining import Module
+    from stable_pretraining.data import transforms
+    from stable_pretraining.forward import simclr
+    from stable_pretraining.losses import NTXEntLoss
+
+    view = transforms.Compose(
+        transforms.RGB(),
+        transforms.RandomResizedCrop((SIZE, SIZE)),
+        transforms.RandomHorizontalFlip(p=0.5),
+        transforms.ColorJitter(brightness=0.4, contrast=0.4, saturation=0.2, hue=0.1, p=0.8),
+        transforms.RandomGrayscale(p=0.2),
+        transforms.ToImage(mean=IMAGENET[0], std=IMAGENET[1]),
+    )
+    both = transforms.MultiViewTransform([view, view])
+    backbone, source = headless(), opened(question)
+    items = Items(source, lambda image: both({"image": image, "label": 0}))
+    module = Module(
+        backbone=backbone,
+        projector=nn.Sequential(nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 128)),
+        forward=simclr,
+        simclr_loss=NTXEntLoss(temperature=0.5),
+        optim={"optimizer": {"type": "Adam", "lr": RATE_OF_ADAM}},
+    )
+    watch.measure = frozen(backbone, source)
+
+    class UntilTimeIsOver(lightning.Callback):
+        """The cosine over the whole time, and its end."""
+
+        def on_train_batch_end(self, trainer, *_: object) -> None:
+            """A step has ended."""
+            for optimiser in trainer.optimizers:
+                for group in optimiser.param_groups:
+                    group["lr"] = RATE_OF_ADAM * (1 + math.cos(math.pi * watch.share)) / 2
+            trainer.should_stop = watch.look()
+
+    trainer = lightning.Trainer(
+        max_epochs=100_000,
+        accelerator="cpu",
+        precision="bf16-mixed",
+        callbacks=[UntilTimeIsOver()],
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    n = min(256, 1 << (len(items).bit_length() - 1))
+    loader = DataLoader(items, batch_size=n, shuffle=True, drop_last=True, num_workers=2)
+    trainer.fit(module, loader)
+    return accuracies(backbone.eval(), source)
+
+
 def ours(question: dict, watch: Watch) -> dict:
     """`eqco train FOLDER --minutes …`, with checkpoints at tenths that are measured afterwards."""
     with tempfile.TemporaryDirectory() as place:
@@ -217,6 +274,9 @@ def ours(question: dict, watch: Watch) -> dict:
 
 
 PEERS = {"lightly SimCLR": lightly_simclr, "lightly MoCo": lightly_moco}
+# heavy to install, so it takes part only where it is there
+if find_spec("stable_pretraining"):
+    PEERS["stable-pretraining SimCLR"] = stable_pretraining_simclr
 
 
 def references(question: dict) -> dict:
