@@ -1,5 +1,8 @@
 """What a training ends with: validation images alone, and baselines that mean something."""
 
+import math
+
+import pytest
 import torch
 from torch.testing import assert_close
 
@@ -42,6 +45,12 @@ def test_without_labels_there_is_nothing_to_ask():
     assert validation_splits(Source("bare", {"train": bare})) is None
 
 
+def test_validation_images_without_labels_are_replaced_by_a_part_of_train():
+    bare = Split("val", MemoryImages(made_up(8)[0]), None)
+    source = Source("made up", {"train": split("train", 40, 0), "val": bare})
+    assert [len(each) for each in validation_splits(source)] == [36, 4]
+
+
 def test_pixels_beside_colours():
     source = Source("made up", {"train": split("train", 60, 0), "val": split("val", 20, 1)})
     found = assess(pixels(8), source)
@@ -63,7 +72,20 @@ def test_a_histogram_by_hand():
 
 
 def test_clearly_above_is_a_matter_of_the_same_images():
-    """7 of 100 images differ, all in favour: 0.07 ± 1.96·0.0256, which two intervals would hide."""
+    """7 of 100 images differ, all in favour: a chance of 1/128, which two intervals would hide."""
     theirs = torch.arange(100) < 50
     assert is_clearly_above(torch.arange(100) < 57, theirs)
     assert not is_clearly_above(torch.arange(100) < 51, theirs)
+
+
+@pytest.mark.parametrize(("better", "worse"), [(5, 0), (6, 0), (8, 1), (9, 1), (2000, 1870)])
+def test_clearly_above_is_the_exact_sign_test(better, worse):
+    count = better + worse
+    chance = sum(math.comb(count, k) for k in range(better, count + 1)) / 2**count
+    ours = torch.arange(count) < better
+    assert is_clearly_above(ours, ~ours) == (chance <= 0.025)
+
+
+def test_of_two_images_nothing_is_clear():
+    right = torch.ones(2, dtype=torch.bool)
+    assert not is_clearly_above(right, ~right)

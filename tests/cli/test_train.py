@@ -149,6 +149,37 @@ def test_a_training_leaves_a_run_that_its_recipe_file_repeats(warm, tmp_path):
     assert lines[0] == lines[1]
 
 
+@pytest.mark.parametrize("other", ["--recipe=simo", "--profile=smoke", "--extend=runs/photos"])
+def test_minutes_beside_a_recipe_are_refused(capsys, other):
+    assert main(["train", "--minutes", "5", other]) == 2
+    assert "--minutes was given beside a recipe" in capsys.readouterr().err
+
+
+def test_an_image_that_cannot_be_read_does_not_stop_what_a_training_ends_with(warm, tmp_path):
+    for number in range(40):
+        image = open_source("groceries")["train"].images.read(number)
+        place = tmp_path / "photos" / "train" / f"{number % 2}"
+        place.mkdir(parents=True, exist_ok=True)
+        image.resize((40 + number, 50)).save(place / f"{number:02d}.png")
+    broken = tmp_path / "photos" / "train" / "0" / "04.png"
+    broken.write_bytes(broken.read_bytes()[:300])
+    command = ["train", tmp_path / "photos", *QUICK, "--training.num-queries", 20]
+    trained = warm.run(*command, "--data.on-unreadable", "skip", "--out", tmp_path / "run")
+    assert trained.code == 0, trained.errors
+    assert "validation images (a tenth of train)" in trained.said
+    assert {"validation.json", "curve.png"} <= {each.name for each in (tmp_path / "run").iterdir()}
+
+
+def test_what_a_killed_training_did_not_end_with_is_made_up_for(warm, tmp_path):
+    first = warm.run("train", *QUICK, "--out", tmp_path / "run")
+    assert first.code == 0, first.errors
+    (tmp_path / "run" / "curve.png").unlink()
+    for said in ("validation images", "was finished already"):
+        again = warm.run("train", "--resume", tmp_path / "run")
+        assert again.code == 0, again.errors
+        assert said in again.said
+
+
 def test_sigterm_saves_and_says_how_to_resume(warm, tmp_path):
     place = tmp_path / "run"
     command = warm.start("train", *QUICK, "--training.epochs", "50", "--out", place)
@@ -213,7 +244,10 @@ def test_a_run_is_extended_from_its_weights_by_a_new_schedule(tmp_path, capsys):
     assert "choose one" in capsys.readouterr().err
 
 
-def test_nothing_is_written_among_the_photos(folder, capsys):
+def test_nothing_is_written_among_the_photos(tmp_path, capsys):
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    open_source("groceries")["train"].images.read(0).save(folder / "mine.png")
     before = sorted(folder.rglob("*"))
     assert main(["train", str(folder), "--profile", "smoke", "--out", str(folder)]) == 2
     assert "is no run. Choose another --out" in capsys.readouterr().err

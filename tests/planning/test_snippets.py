@@ -125,9 +125,8 @@ def test_pytorch_metric_learning_moco():
 def test_this_package(method, num_negatives, offered, alpha):
     found = lines("eqco", method, alpha=alpha, num_negatives=num_negatives, offered=offered)
     queries, keys = views
-    scope = run(
-        found.code, queries=queries, keys=keys, first_keys=queue, first=queries, second=keys, step=0
-    )
+    given = {"queries": queries, "keys": keys, "first": queries, "second": keys, "step": 0}
+    scope = run(found.code, **given, first_views=queue, encoder=torch.nn.Linear(D, D).double())
     assert torch.isfinite(scope["loss"])
     assert (scope["loss_fn"].temperature, scope["loss_fn"].alpha) == (TAU, alpha)
     if "drawn" in scope:

@@ -170,14 +170,14 @@ def test_infinity_survives_json():
     [
         (
             lambda: Recipe(method=SiMoSettings(count=256)),
-            "method.count=256, but a batch of num_queries=256 offers 255 .*"
+            "method.count=256, but a batch of 256 images offers 255 .*"
             "use all 255 by --method.count None",
         ),
         (
             lambda: Recipe(
                 method=SiMoSettings(count=16), training=TrainingSettings(accumulation_steps=16)
             ),
-            "num_queries=16 offers 15",
+            "16 images offers 15",
         ),
         (lambda: Recipe(training=TrainingSettings(num_queries=1)), "offers no negatives"),
         (lambda: Recipe(training=TrainingSettings(accumulation_steps=3)), "3 micro-batches of one"),

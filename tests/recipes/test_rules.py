@@ -82,3 +82,52 @@ def test_decoding_takes_its_share_of_the_minutes():
     """10 minutes less 1,000 images of 0.12 s each leave 480 s of 50 images: 24 epochs."""
     recipe = choose(facts(1000, 32, 10), lambda recipe: (50.0, 0.12)).recipe
     assert recipe.training.epochs == 24
+
+
+def test_processes_share_a_batch_equally():
+    sizes = [
+        choose(
+            Facts(images=3000, side=32, minutes=1.0, processes=count), lambda recipe: (500.0, 0.0)
+        ).recipe.training.num_queries
+        for count in (1, 2, 3, 64)
+    ]
+    assert sizes == [64, 64, 63, 64]
+    with pytest.raises(InputError, match="65 processes for batches of 64 images"):
+        choose(Facts(images=3000, side=32, minutes=1.0, processes=65), lambda recipe: (1.0, 0.0))
+
+
+def test_another_optimiser_needs_a_rate_of_its_own():
+    with pytest.raises(InputError, match=r"--optimiser.name adamw without a learning rate"):
+        choose(facts(), lambda recipe: (500.0, 0.0), {"name": "adamw"})
+    given = {"name": "adamw", "base_learning_rate": 1e-3}
+    chosen = choose(facts(), lambda recipe: (500.0, 0.0), given).recipe.optimiser
+    assert (chosen.name, chosen.base_learning_rate) == ("adamw", 1e-3)
+
+
+def test_the_curve_takes_its_share_of_the_minutes():
+    """1000 images a second, 60 s: 60 passes of 1000; ten points of 2000 images take 4 s of them."""
+    without, with_curve = (
+        choose(
+            Facts(images=1000, side=32, minutes=1.0, probed=probed), lambda recipe: (1000.0, 0.0)
+        ).recipe.training.epochs
+        for probed in (0, 2000)
+    )
+    assert (without, with_curve) == (60, 56)
+
+
+def reasons(known, per_second=500.0, **given):
+    choice = choose(known, lambda recipe: (per_second, 0.0), given)
+    return {reason.what: reason.why for reason in choice.reasons}
+
+
+def test_a_reason_is_of_what_was_chosen():
+    assert reasons(facts(), count=16)["K = 16, plain InfoNCE"] == "as given"
+    known = Facts(images=3000, side=0, minutes=1.0, network="MyNetwork")
+    said = reasons(known)
+    assert said["MyNetwork"].startswith("as given")
+    assert said["32 pixels"] == "how large the images are is not known"
+
+
+def test_minutes_that_do_not_suffice_are_named():
+    said = reasons(facts(images=6000, minutes=0.1), per_second=10.0)["1 epoch"]
+    assert said == "--minutes 0.1, but a single pass takes 10: it will take longer"

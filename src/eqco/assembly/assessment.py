@@ -1,5 +1,6 @@
 """The truth about a training, on validation images: beside pixels, colours and random weights."""
 
+import math
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from eqco.assembly.parts import validation_splits
 from eqco.assembly.weights import Weights, random_like
 from eqco.data import Source, Split
 from eqco.data.pipelines import MOCO_V2
+from eqco.data.stored import OnUnreadable
 from eqco.encoders import ColourHistogram, Pixels
 from eqco.evaluation.features import Features, extract_features
 from eqco.evaluation.knn import knn_predictions, usual_neighbours
@@ -61,13 +63,21 @@ class Assessment:
 def is_clearly_above(ours: Tensor, theirs: Tensor) -> bool:
     """Whether one is right on more of the same images than the other, beyond 95 % of chance.
 
+    The exact sign test, with two sides, of the images on which just one of them is right.
+
     >>> right = torch.arange(100) < 60
     >>> is_clearly_above(right, torch.arange(100) < 40), is_clearly_above(right, right)
     (True, False)
+    >>> is_clearly_above(right[:5], ~right[:5]), is_clearly_above(right[:6], ~right[:6])
+    (False, True)
     """
-    difference = ours.double() - theirs.double()
-    error = difference.std() / len(difference) ** 0.5
-    return bool(difference.mean() > 1.96 * error) and bool(difference.mean() > 0)
+    better, worse = int((ours & ~theirs).sum()), int((theirs & ~ours).sum())
+    count = better + worse
+    at_least = torch.arange(better, count + 1, dtype=torch.float64)
+    whole = torch.tensor(count + 1.0, dtype=torch.float64)
+    ways = whole.lgamma() - (at_least + 1).lgamma() - (count - at_least + 1).lgamma()
+    chance = float((ways - count * math.log(2)).logsumexp(0).exp())
+    return chance <= 0.025
 
 
 def assess(
@@ -76,9 +86,10 @@ def assess(
     *,
     device: torch.device | str = "cpu",
     workers: int = 0,
+    on_unreadable: OnUnreadable = "error",
     stage: Stage = lambda title, total: nullcontext(lambda count: None),
 ) -> Assessment | None:
-    """kNN and probe on validation images; None where there are no labels to ask about."""
+    """kNN and probe on validation images; None where too few have labels to ask about."""
     splits = validation_splits(source)
     if splits is None or len(splits[1]) < 2:
         return None
@@ -102,6 +113,7 @@ def assess(
                     size=size,
                     device=device,
                     workers=workers,
+                    on_unreadable=on_unreadable,
                     advance=advance,
                 )
                 for split in (train, val)

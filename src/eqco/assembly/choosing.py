@@ -1,5 +1,6 @@
 """From a folder and a machine to what the rules need to know, and to a recipe."""
 
+import copy
 import shutil
 import time
 from collections.abc import Mapping
@@ -11,9 +12,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from eqco.assembly.parts import build_components, training_split
+from eqco.assembly.parts import build_components, training_split, validation_splits
 from eqco.data import Source, Split
-from eqco.data.cache import CachedImages, cached_side, fill_cache
+from eqco.data.cache import CachedImages, cached_side, fill_cache, fits_cache
 from eqco.data.images import StoredImages
 from eqco.recipes import Recipe, with_settings
 from eqco.recipes.rules import Choice, Facts, choose
@@ -34,6 +35,7 @@ def choose_recipe(
     settings: Mapping[str, Any] | None = None,
     backbone: nn.Module | None = None,
     cache: Path | None = None,
+    cache_gib: float = 0.0,
     device: torch.device | str = "cpu",
 ) -> Choice:
     """The recipe that the rules choose for the images of a source on this machine.
@@ -42,26 +44,38 @@ def choose_recipe(
 
     Args:
         settings: by name, what is given and not to be chosen.
-        backbone: a module of the user's, which takes part in the timing.
+        backbone: a module of the user's, of which a copy is timed.
         cache: where a sample of the files is decoded to, and removed again; None: they will not be
             decoded once, and every step decodes its images.
+        cache_gib: the most that the decoded files may take; where they need more, they are not
+            decoded once either.
     """
     split = training_split(source)
 
     def speed(recipe: Recipe) -> tuple[float, float]:
         trial, decoding = source, 0.0
-        if cache is not None and isinstance(split.images, StoredImages):
-            side = cached_side(recipe.method.views(recipe.data))
+        side = cached_side(recipe.method.views(recipe.data))
+        files = split.images
+        if isinstance(files, StoredImages) and cache and fits_cache(files, side, cache_gib):
             sample, decoding = decoded_sample(split, cache / f"{side}", side)
             trial = replace(source, splits={"train": sample})
         # long enough for any queue, and not compiled for a few steps
         plain = with_settings(recipe, epochs=10_000, warmup_epochs=0, compile=False)
-        components = build_components(plain, trial, backbone=backbone, device=device)
+        # a copy: the steps that are timed train the network
+        components = build_components(plain, trial, backbone=copy.deepcopy(backbone), device=device)
         taken = torch.tensor([time_steps(components, SECONDS), decoding], dtype=torch.float64)
         step, image = processes.mean_over_processes(taken).tolist()
         return recipe.training.num_queries / step, image
 
-    facts = Facts(images=len(split), side=typical_side(source), minutes=minutes)
+    validated = validation_splits(source)
+    facts = Facts(
+        images=len(split),
+        side=typical_side(source),
+        minutes=minutes,
+        processes=processes.world_size(),
+        probed=0 if validated is None else sum(map(len, validated)),
+        network=None if backbone is None else type(backbone).__name__,
+    )
     try:
         return choose(facts, speed, settings)
     finally:

@@ -209,7 +209,7 @@ def build_components(
         precision=precision,
         compiled=compiled,
         pieces=settings.accumulation_steps if together else 1,
-        probe=build_probe(recipe, validation_splits(source)),
+        probe=build_probe(recipe, validation_splits(with_split(source, split))),
         loggers=settings.logger,
     )
 
@@ -405,19 +405,24 @@ def learning_rate_at(recipe: Recipe, steps_per_epoch: int, step: int) -> float:
 
 
 def validation_splits(source: Source) -> tuple[Split, Split] | None:
-    """Train and val; without val, train less a tenth of each class, and that tenth.
+    """Train and val; without labels in val, train less a tenth of each class, and that tenth.
 
     Test images are for `eqco eval` alone. The tenth is trained on, but without its labels.
     """
     train = source.splits.get("train")
     if train is None or train.labels is None:
         return None
-    if "val" in source:
-        return None if source["val"].labels is None else (train, source["val"])
+    if "val" in source and source["val"].labels is not None:
+        return train, source["val"]
     parts = divide(train, val_fraction=0.1, test_fraction=0.0, seed=0)
     if "val" not in parts:
         return None
     return parts["train"], replace(parts["val"], name="a tenth of train")
+
+
+def with_split(source: Source, split: Split) -> Source:
+    """The source with another split of that name."""
+    return replace(source, splits={**source.splits, split.name: split})
 
 
 def build_probe(

@@ -21,7 +21,7 @@ from eqco.assembly.loaded import LoadedEncoder
 from eqco.assembly.parts import build_components, training_split
 from eqco.assembly.weights import Weights, encoder_of, open_weights
 from eqco.data import Source, StepLoader, open_source, write_unreadable
-from eqco.data.cache import CachedImages, cached_side, estimate_bytes, fill_cache
+from eqco.data.cache import CachedImages, cached_side, fill_cache, fits_cache
 from eqco.data.images import StoredImages
 from eqco.data.index import ScanIndex
 from eqco.data.opening import resolved_name, short_name
@@ -130,7 +130,8 @@ def train(
                 minutes=minutes,
                 settings=settings,
                 backbone=encoder,
-                cache=run.path.with_name(f"{run.path.name}-trial") if cache_gib > 0 else None,
+                cache=run.timing if cache_gib > 0 else None,
+                cache_gib=cache_gib,
                 device=own,
             )
             recipe = choice.recipe
@@ -325,7 +326,7 @@ def plan_cache(
     images = training_split(source).images
     if side is None or not isinstance(images, StoredImages):
         return None
-    if cache_gib < math.inf and estimate_bytes(images, side) > cache_gib * 2**30:
+    if not fits_cache(images, side, cache_gib):
         return None
     return CachedImages(images, run.path / "cache", side)
 

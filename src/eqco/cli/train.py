@@ -30,7 +30,7 @@ from eqco.cli.progress import show_stage
 from eqco.data.opening import short_name
 from eqco.recipes import RECIPES, Recipe, named_recipe, read_recipe, recipe_from_dict
 from eqco.recipes.rules import BASE
-from eqco.report.assessment import print_assessment, write_assessment
+from eqco.report.assessment import is_assessed, print_assessment, write_assessment
 from eqco.runtime.errors import InputError
 from eqco.runtime.run_directory import RunDirectory
 from eqco.training.display import training_display
@@ -122,6 +122,11 @@ def parse(arguments: Sequence[str]) -> Options:
     profile = flag_value(arguments, "--profile", "")
     name = flag_value(arguments, "--recipe", "simo" if profile else AUTO)
     extended = flag_value(arguments, "--extend", "")
+    if (name != AUTO or extended) and flag_value(arguments, "--minutes", ""):
+        raise InputError(
+            "--minutes was given beside a recipe, which has its length. Give --training.epochs, or "
+            "leave out --recipe, --profile and --extend to have the length chosen."
+        )
     if name == AUTO and profile:
         raise InputError(f"--profile {profile} scales a named recipe; leave out --recipe {AUTO}.")
     for flag, given in (("--recipe", name != AUTO), ("--profile", bool(profile))):
@@ -259,19 +264,24 @@ def conclude(outcome: Outcome, begun: RunInfo, options: Options) -> None:
         exit_stopped(outcome.stopped_by, place, "eqco train", after=f" after step {outcome.step}")
     if not speaks():
         return
-    if begun.step == outcome.step:
+    if begun.step == outcome.step and is_assessed(place):
         steps = format_steps(outcome.step)
         print(f"{place} was finished already, after {steps}; nothing was trained")
         return
     print(f"trained for {format_steps(outcome.step)}: {place}")
     console = Console()
-    found = assess(
-        open_weights(place),
-        begun.source,
-        device=options.launch.device,
-        workers=begun.recipe.data.workers,
-        stage=partial(show_stage, console),
-    )
-    print_assessment(console, found, begun, place)
+    found = None
+    try:
+        found = assess(
+            open_weights(place),
+            begun.source,
+            device=options.launch.device,
+            workers=begun.recipe.data.workers,
+            on_unreadable=begun.recipe.data.on_unreadable,
+            stage=partial(show_stage, console),
+        )
+        print_assessment(console, found, begun, place)
+    except InputError as error:  # of the images; the encoder is there
+        console.print(f"it cannot be compared: {error}", style="yellow", markup=False)
     for path in write_assessment(found, begun, place):
         console.print(f"written: {path}", markup=False, highlight=False)

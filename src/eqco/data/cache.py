@@ -27,7 +27,7 @@ from eqco.data.views import ViewSpec
 from eqco.runtime import processes
 from eqco.runtime.atomic_files import atomic_write, unwritable_error, write_text
 
-__all__ = ["CachedImages", "cached_side", "estimate_bytes", "fill_cache"]
+__all__ = ["CachedImages", "cached_side", "fill_cache", "fits_cache"]
 
 CHUNK = 256  # images per file: what is decoded again at most after a stop
 SAMPLE = 1000  # headers that are read to know how large all will be
@@ -151,6 +151,11 @@ def estimate_bytes(files: StoredImages, side: int) -> int:
         sizes.append(height * width)
     depth = files.channels * (4 if files.layout.deep else 1)
     return round(depth * len(files) * sum(sizes) / max(1, len(sizes)))
+
+
+def fits_cache(files: StoredImages, side: int, gib: float) -> bool:
+    """Whether they take at most so many GiB, by an estimate; without a limit none is made."""
+    return gib == math.inf or estimate_bytes(files, side) <= gib * 2**30
 
 
 def fill_cache(images: CachedImages, *, workers: int | None = None) -> None:

@@ -68,16 +68,21 @@ class StepLoader:
                 next one of its split and listed.
             unreadable_list: file in the run directory for that list.
         """
+        if len(split) < 2:
+            raise InputError(
+                f"the split {split.name!r} has {len(split)} image(s); contrast needs at least 2."
+            )
         if not 1 <= num_queries <= len(split):
             raise InputError(
-                f"num_queries={num_queries}, but the split {split.name!r} has {len(split)} images; "
-                f"lower num_queries to at most {len(split)}."
+                f"training.num_queries={num_queries}, but the split {split.name!r} has "
+                f"{len(split)} images; give --training.num-queries {len(split)} or less."
             )
         if num_queries % (world_size * accumulation_steps):
             cut = f" in {accumulation_steps} micro-batches" if accumulation_steps > 1 else ""
             raise InputError(
-                f"num_queries={num_queries} cannot be shared by {world_size} processes{cut}; "
-                f"use a multiple of {world_size * accumulation_steps}."
+                f"training.num_queries={num_queries} cannot be shared by {world_size} "
+                f"processes{cut}; give --training.num-queries a multiple of "
+                f"{world_size * accumulation_steps}."
             )
         self.split = split
         self.views = views

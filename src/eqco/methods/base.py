@@ -328,7 +328,7 @@ def check_batch_norm_size(num_queries: int) -> None:
     if num_queries < 2:
         raise InputError(
             f"a micro-batch of {num_queries}, but batch norm needs 2 images. Raise "
-            f"training.num_queries or lower training.accumulation_steps."
+            f"--training.num-queries or lower --training.accumulation-steps."
         )
 
 
@@ -339,11 +339,11 @@ def check_count(count: int | None, *, offered: int, num_queries: int) -> None:
     if num_queries < 2:
         raise InputError(
             f"a micro-batch of {num_queries} offers no negatives, since a query's own instance is "
-            f"never one. Raise training.num_queries or lower training.accumulation_steps."
+            f"never one. Raise --training.num-queries or lower --training.accumulation-steps."
         )
     if count is not None and count > offered:
         raise InputError(
-            f"method.count={count}, but a batch of num_queries={num_queries} offers {offered} "
-            f"negatives per query. Lower method.count, or use all {offered} by "
+            f"method.count={count}, but a batch of {num_queries} images offers {offered} "
+            f"negatives per query. Lower --method.count, or use all {offered} by "
             f"--method.count None."
         )

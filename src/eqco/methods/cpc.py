@@ -117,7 +117,7 @@ class CPCSettings(MethodSettings):
         if self.other_images_only and num_queries < 2:
             raise InputError(
                 f"method.other_images_only with a micro-batch of {num_queries}, which has no other "
-                f"images. Raise training.num_queries or lower training.accumulation_steps."
+                f"images. Raise --training.num-queries or lower --training.accumulation-steps."
             )
 
     def build(self, parts: MethodParts) -> "CPC":

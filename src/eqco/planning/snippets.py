@@ -53,7 +53,7 @@ def equivalent_snippets(
     source: Source = "both views" if symmetric else "queue" if offered is None else "batch"
     K = num_negatives if offered is None else offered
     return (
-        eqco_snippet(source, num_negatives, K, alpha, temperature),
+        eqco_snippet(source, num_negatives, K, alpha, temperature, dim),
         moco_snippet(source, num_queries, num_negatives, alpha, temperature),
         lightly_snippet(source, K, alpha, temperature, dim),
         metric_learning_snippet(source, K, alpha, temperature, dim),
@@ -61,17 +61,20 @@ def equivalent_snippets(
 
 
 def eqco_snippet(
-    source: Source, num_negatives: int, offered: int, alpha: float, temperature: float
+    source: Source, num_negatives: int, offered: int, alpha: float, temperature: float, dim: int
 ) -> Snippet:
     """The loss alone, in a training loop of one's own."""
     remark = "In your own loop; K is counted from what you pass."
     given = "first, second" if source == "both views" else "queries, keys"
     loss = f"loss = loss_fn({given})"
     if source == "queue":
-        loss = f"""queue = eqco.KeyQueue({num_negatives}, dim=keys.shape[1])
-        queue.enqueue(first_keys)  # of one batch, before the first step
-        loss = loss_fn(queries, keys, queue.negatives())  # in every step
-        queue.enqueue(keys)  # after it"""
+        loss = f"""slow = eqco.SlowCopy(encoder, decay=0.99)  # or old keys mislead the queries
+        queue = eqco.KeyQueue({num_negatives}, dim={dim})
+        queue.enqueue(slow(first_views))  # of one batch, before the first step
+        keys = slow(second)  # in every step
+        loss = loss_fn(encoder(first), keys, queue.negatives())
+        slow.update()  # after that of the optimiser
+        queue.enqueue(keys)"""
     if source == "both views" and num_negatives < offered:
         remark += f" This one uses all {offered}; alpha makes it imitate the same number."
     if source == "batch" and num_negatives < offered:

@@ -27,6 +27,9 @@ ENOUGH_IMAGES = 200_000  # seen at 64 pixels; with fewer, more passes over 32 pi
 SMALL_SET = 20_000  # images; with fewer, batches of 64 make more steps of them
 MOST_EPOCHS = 1000
 CURVE = 10  # points of the learning curve
+# a point of it takes an image a share of the time that training on it does: one view instead of
+# two, forward only, but in float32 (measured with the light encoder)
+PROBE_SHARE = 0.2
 
 # what does not depend on the images, the machine and the minutes
 BASE = Recipe(
@@ -48,11 +51,17 @@ class Facts:
         images: to train on.
         side: the shorter side of the median image, in pixels.
         minutes: that the training may take.
+        processes: that train together.
+        probed: images that a point of the learning curve is of; 0: there are no labels for one.
+        network: the name of a module of the user's that is trained in place of ours.
     """
 
     images: int
     side: int
     minutes: float
+    processes: int = 1
+    probed: int = 0
+    network: str | None = None
 
 
 @dataclass(frozen=True)
@@ -87,6 +96,13 @@ def choose(facts: Facts, speed: Speed, settings: Mapping[str, Any] | None = None
     if facts.images < 2:
         raise InputError(f"{facts.images} image to train on; contrast needs at least 2.")
     given = dict(settings or {})
+    optimiser = given.get("name", BASE.optimiser.name)
+    if optimiser != BASE.optimiser.name and "base_learning_rate" not in given:
+        raise InputError(
+            f"--optimiser.name {optimiser} without a learning rate, and the rules know that of "
+            f"{BASE.optimiser.name} alone. Give --optimiser.base-learning-rate too, such as 1.5e-4 "
+            f"for adamw."
+        )
     num_queries = choose_batch(facts)
     tried: dict[int, tuple[Recipe, float, int]] = {}
     for size in possible_sizes(facts, given):
@@ -106,8 +122,8 @@ def choose(facts: Facts, speed: Speed, settings: Mapping[str, Any] | None = None
     recipe = with_settings(recipe, **{**lengths, **given})
     lengths_tried = {size: each[2] for size, each in tried.items()}
     reasons = [
-        Reason(what, "as given" if name in given else why)
-        for name, what, why in explain(facts, recipe, per_second, lengths_tried)
+        Reason(what, "as given" if given.keys() & set(names.split()) else why)
+        for names, what, why in explain(facts, recipe, per_second, lengths_tried)
     ]
     return Choice(recipe=recipe, reasons=tuple(reasons))
 
@@ -120,47 +136,74 @@ def possible_sizes(facts: Facts, given: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def choose_batch(facts: Facts) -> int:
-    """N: a small set makes more steps in small batches; never more than there are images."""
-    if facts.images >= SMALL_SET:
-        return 256
-    return min(64, 1 << (facts.images.bit_length() - 1))
+    """N: a small set makes more steps in small batches; never more than there are images.
+
+    Processes share a batch equally.
+    """
+    size = 256 if facts.images >= SMALL_SET else min(64, 1 << (facts.images.bit_length() - 1))
+    shared = size - size % facts.processes
+    if not shared:
+        raise InputError(
+            f"{facts.processes} processes for batches of {size} images. Use at most {size}, or "
+            f"give --training.num-queries, a multiple of {facts.processes}."
+        )
+    return shared
 
 
 def affordable_epochs(facts: Facts, per_second: float, decoding: float) -> int:
-    """As many passes as the minutes allow after decoding; at least one."""
+    """As many passes as the minutes allow beside decoding and the curve; at least one."""
     seconds = 60 * facts.minutes - decoding * facts.images
+    seconds -= CURVE * facts.probed * PROBE_SHARE / per_second
     return min(MOST_EPOCHS, max(1, int(seconds * per_second / facts.images)))
 
 
 def explain(
     facts: Facts, recipe: Recipe, per_second: float, epochs: Mapping[int, int]
 ) -> list[tuple[str, str, str]]:
-    """For each setting its name, its value for people, and why; `epochs` by the sizes tried."""
+    """For each choice the settings it is of, its value for people, and why; `epochs` by the sizes
+    tried.
+    """
     size, count = recipe.data.image_size, recipe.training.epochs
     if len(epochs) > 1 and size == SIZES[-1]:
         seen = epochs[SIZES[0]] * facts.images
         why_size = f"time for {seen:,} images of {SIZES[0]}, which need {ENOUGH_IMAGES:,} to pay"
+    elif not facts.side:
+        why_size = "how large the images are is not known"
     elif facts.side < SIZES[0]:
         why_size = f"the images have {facts.side}"
     else:
         why_size = "there is time for enough epochs at this size"
     small = facts.images < SMALL_SET
     why_batch = f"{facts.images:,} images: {'more steps' if small else 'enough steps'} this way"
-    why_length = f"{facts.minutes:g} minute{'s' * (facts.minutes != 1)}"
+    why_length = f"--minutes {facts.minutes:g}"
     if count == MOST_EPOCHS:
         why_length = "more gain next to nothing"
+    elif count == 1 and facts.images / per_second > 60 * facts.minutes:
+        needed = facts.images / per_second / 60
+        why_length += f", but a single pass takes {needed:.2g}: it will take longer"
+    why_network = "as given" if facts.network else "learns most in minutes"
+    why_network += f"; {per_second:,.0f} images a second here"
     return [
         ("image_size", f"{size} pixels", why_size),
-        ("backbone", recipe.encoder.backbone, f"{per_second:,.0f} images a second here"),
+        ("backbone width stem", facts.network or recipe.encoder.backbone, why_network),
         ("num_queries", f"{recipe.training.num_queries} images a batch", why_batch),
         ("epochs", f"{count} epoch{'s' * (count != 1)}", why_length),
-        ("method", recipe.method.name, "both views are queries and keys; learned most per minute"),
+        (
+            "method",
+            recipe.method.name,
+            "both views are queries and keys, with no slow copy of the "
+            "network (β), which costs accuracy in minutes",
+        ),
         (
             "temperature",
             f"τ = {recipe.objective.temperature:g}",
             "the better one of 0.1 and 0.2 in short trainings",
         ),
-        ("alpha", describe_loss(recipe), "all of the batch; α pays where negatives are fewer"),
+        (
+            "alpha count",
+            describe_loss(recipe),
+            "all of the batch; α pays where negatives are fewer",
+        ),
         ("base_learning_rate", describe_rate(recipe), "for 256 images, in proportion to the batch"),
     ]
 

@@ -13,8 +13,9 @@ from eqco.report.style import COLOURS, INK, panels, save
 from eqco.report.tables import print_table
 from eqco.runtime.run_directory import RunDirectory, write_json
 
-__all__ = ["print_assessment", "write_assessment"]
+__all__ = ["is_assessed", "print_assessment", "write_assessment"]
 
+CURVE = "curve.png"
 MEASURES = {"knn": "kNN", "probe": "probe"}
 
 
@@ -54,16 +55,29 @@ def warnings(found: Assessment, begun: RunInfo, place: Path) -> list[str]:
         by.setdefault(name, []).append(MEASURES[measure])
     names = "; ".join(f"{name} ({', '.join(measures)})" for name, measures in by.items())
     run = shlex.quote(str(place))
-    epochs, size = 2 * begun.recipe.training.epochs, 2 * begun.recipe.data.image_size
+    recipe = begun.recipe
+    epochs, size = 2 * recipe.training.epochs, 2 * recipe.data.image_size
+    batch = recipe.training.num_queries
+    # a larger one has more negatives, a smaller one makes more steps of a small set
+    other = 4 * batch if 4 * batch <= len(begun.loader.split) // 8 else batch // 2
     lines = [
         f"warning: this encoder is not clearly better than {names}.",
         f"  train longer:   eqco train --extend {run} --training.epochs {epochs}",
     ]
     if typical_side(begun.source) >= size:
+        lines.append(f"  larger images:  {again(place, f'--data.image-size {size}', f'{size}px')}")
+    if other >= 8:
         lines.append(
-            f"  larger images:  eqco train {given_data(place)} --data.image-size {size} --out OTHER"
+            f"  another batch:  {again(place, f'--training.num-queries {other}', f'n{other}')}"
         )
     return lines
+
+
+def again(place: Path, option: str, name: str) -> str:
+    """The command that trains anew with another setting."""
+    recipe, out = place / "recipe.json", place.with_name(f"{place.name}-{name}")
+    files = f"--recipe {shlex.quote(str(recipe))} {option} --out {shlex.quote(str(out))}"
+    return f"eqco train {given_data(place)} {files}"
 
 
 def print_self_consistency(console: Console, begun: RunInfo, place: Path) -> None:
@@ -86,9 +100,11 @@ def print_self_consistency(console: Console, begun: RunInfo, place: Path) -> Non
             markup=False,
             highlight=False,
         )
+    few = begun.loader.split.labels is not None
     console.print(
-        "There are no labels, so that nobody can say how well the features tell classes apart: "
-        "look at the neighbours, or sort a few hundred images into folders and run eqco eval.",
+        f"There are {'too few labelled images to hold some back' if few else 'no labels'}, so that "
+        f"nobody can say how well the features tell classes apart: look at the neighbours, or sort "
+        f"a few hundred images into folders and run eqco eval.",
         markup=False,
     )
     console.print(
@@ -103,6 +119,11 @@ def print_self_consistency(console: Console, begun: RunInfo, place: Path) -> Non
 def given_data(place: Path) -> str:
     """The data of a run as they stand in a command; PHOTOS for those given in Python."""
     return shlex.quote(RunDirectory(place).read_environment()["source"] or "PHOTOS")
+
+
+def is_assessed(place: Path) -> bool:
+    """Whether `write_assessment` has been there."""
+    return (place / CURVE).exists()
 
 
 def write_assessment(found: Assessment | None, begun: RunInfo, place: Path) -> list[Path]:
@@ -125,10 +146,12 @@ def write_assessment(found: Assessment | None, begun: RunInfo, place: Path) -> l
             {"images": len(found.val), "of": found.val.name, "rows": rows},
         )
         written.append(file)
-        title = "a validation image, then its nearest training images (green: of its class)"
         pairs = (found.val, found.val_features), (found.train, found.train_features)
-        written.append(draw_gallery(*pairs, place / "neighbours.png", title=title))
-    written.append(draw_curve(RunDirectory(place), found, place / "curve.png"))
+        # of images that cannot be read there are no features, and the others lose their numbers
+        if all(len(split) == len(features.values) for split, features in pairs):
+            title = "a validation image, then its nearest training images (green: of its class)"
+            written.append(draw_gallery(*pairs, place / "neighbours.png", title=title))
+    written.append(draw_curve(RunDirectory(place), found, place / CURVE))
     return written
 
 

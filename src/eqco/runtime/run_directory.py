@@ -49,6 +49,7 @@ class RunDirectory:
         self.metrics = path / "metrics.jsonl"
         self.result = path / "result.json"
         self.index = path / "index.npz"
+        self.timing = path.with_name(f".{path.name}.timing")  # beside it, while a recipe is chosen
         self.loggers = path / "loggers.json"
         self.job = path / "job"
         self.checkpoints = path / CHECKPOINTS

@@ -1,0 +1,70 @@
+"""From a folder and a machine to a recipe: nothing of the user's is changed by the timing."""
+
+import copy
+
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+from eqco.assembly import choosing
+from eqco.assembly.choosing import choose_recipe
+from eqco.data import open_source
+from eqco.runtime.run_directory import RunDirectory
+
+
+@pytest.fixture(autouse=True)
+def short_timing(monkeypatch):
+    monkeypatch.setattr(choosing, "SECONDS", 0.01)
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """Files of several sizes, which are not kept in memory."""
+    for number in range(12):
+        file = tmp_path / "photos" / "train" / f"{number % 2}" / f"{number}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.effect_noise((20 + number, 24), 50).convert("RGB").save(file)
+    return open_source(str(tmp_path / "photos"))
+
+
+class Own(nn.Module):
+    """A backbone of the user's."""
+
+    feature_dim = 3
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(3))
+
+    def forward(self, images):
+        return images.mean((2, 3)) * self.scale
+
+
+def test_the_timing_does_not_train_the_users_network(photos):
+    own = Own()
+    before = copy.deepcopy(own.state_dict())
+    choice = choose_recipe(photos, minutes=0.01, backbone=own)
+    assert own.scale.equal(before["scale"])
+    assert own.scale.grad is None
+    assert "Own" in [reason.what for reason in choice.reasons]
+
+
+def test_a_folder_beside_the_run_stays_and_nothing_is_left(photos, tmp_path):
+    kept = tmp_path / "runs" / "photos-trial" / "recipe.json"
+    kept.parent.mkdir(parents=True)
+    kept.write_text("of another run")
+    place = RunDirectory(tmp_path / "runs" / "photos").timing
+    choose_recipe(photos, minutes=0.01, cache=place, cache_gib=1.0)
+    assert [each.name for each in (tmp_path / "runs").iterdir()] == ["photos-trial"]
+    assert kept.read_text() == "of another run"
+
+
+@pytest.mark.parametrize(("gib", "decoded"), [(1.0, True), (1e-9, False)])
+def test_what_will_not_be_decoded_once_is_not_timed_so(photos, tmp_path, monkeypatch, gib, decoded):
+    seen, plain = [], choosing.decoded_sample
+    monkeypatch.setattr(
+        choosing, "decoded_sample", lambda *given: seen.append(given) or plain(*given)
+    )
+    choose_recipe(photos, minutes=0.01, cache=tmp_path / "timing", cache_gib=gib)
+    assert bool(seen) == decoded
