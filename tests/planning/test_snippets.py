@@ -126,7 +126,7 @@ def test_this_package(method, num_negatives, offered, alpha):
     found = lines("eqco", method, alpha=alpha, num_negatives=num_negatives, offered=offered)
     queries, keys = views
     given = {"queries": queries, "keys": keys, "first": queries, "second": keys, "step": 0}
-    scope = run(found.code, **given, first_views=queue, encoder=torch.nn.Linear(D, D).double())
+    scope = run(found.code, **given, first_views=queue, encoder=torch.nn.Linear(D, D))
     assert torch.isfinite(scope["loss"])
     assert (scope["loss_fn"].temperature, scope["loss_fn"].alpha) == (TAU, alpha)
     if "drawn" in scope:
