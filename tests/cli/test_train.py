@@ -203,6 +203,7 @@ def test_a_folder_of_images_without_classes_trains_and_resumes(warm, tmp_path, c
     trained = warm.run(*command, "--data.workers", 1)
     assert trained.code == 0, trained.errors
     assert "There are no labels, so that nobody can say" in trained.said
+    assert (tmp_path / "run" / "neighbours.png").exists()
     assert "has one folder, mine: its images are taken without classes" in trained.said
     assert "images are decoded once" in trained.said
     assert main(["train", "--resume", str(tmp_path / "run")]) == 0

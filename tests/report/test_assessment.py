@@ -1,10 +1,14 @@
 """What a training ends with on the screen."""
 
 import io
+import shlex
+from types import SimpleNamespace
 
 from rich.console import Console
 
-from eqco.report.assessment import print_self_consistency
+from eqco.cli.train import parse
+from eqco.recipes import named_recipe, recipe_to_dict, with_settings
+from eqco.report.assessment import print_self_consistency, warnings
 from eqco.runtime.run_directory import RunDirectory
 
 
@@ -15,6 +19,32 @@ def test_without_labels_the_commands_that_show_neighbours_are_named(tmp_path):
         {}, {"source": "/home/me/my photos", "data": "my photos", "images": 9}
     )
     stream = io.StringIO()
-    print_self_consistency(Console(file=stream, width=40), None, place)
+    begun = SimpleNamespace(loader=SimpleNamespace(split=SimpleNamespace(labels=None)))
+    print_self_consistency(Console(file=stream, width=40), begun, place)
     command = f"eqco index {place} '/home/me/my photos', then eqco search index PHOTO"
     assert command in stream.getvalue()
+
+
+def test_a_warning_names_what_to_change_in_commands_that_are_understood(tmp_path):
+    place = tmp_path / "my run"
+    recipe = with_settings(named_recipe("simo", "folder"), num_queries=64)
+    RunDirectory(place).start(
+        recipe_to_dict(recipe), {"source": "/home/me/photos", "data": "photos", "images": 3000}
+    )
+    images = range(3000)
+    begun = SimpleNamespace(
+        recipe=recipe,
+        source=SimpleNamespace(sizes={(80, 90): 3000}),
+        loader=SimpleNamespace(split=images),
+    )
+    found = SimpleNamespace(not_beaten=(("raw pixels", "knn"), ("raw pixels", "probe")))
+    first, *advice = warnings(found, begun, place)
+    assert first == "warning: this encoder is not clearly better than raw pixels (kNN, probe)."
+    longer, larger, batch = (shlex.split(line.partition("eqco train ")[2]) for line in advice)
+    assert parse(longer).training.epochs == 2 * recipe.training.epochs
+    assert parse(larger).data.image_size == 64
+    assert parse(batch).training.num_queries == 256
+    assert {str(parse(each).out) for each in (larger, batch)} == {
+        str(tmp_path / "my run-64px"),
+        str(tmp_path / "my run-n256"),
+    }

@@ -2,14 +2,14 @@
 
 import math
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from eqco.assembly.comparison import Stage, pixel_side
-from eqco.assembly.parts import validation_splits
+from eqco.assembly.parts import training_split, validation_splits
 from eqco.assembly.weights import Weights, random_like
 from eqco.data import Source, Split
 from eqco.data.pipelines import MOCO_V2
@@ -20,7 +20,9 @@ from eqco.evaluation.knn import knn_predictions, usual_neighbours
 from eqco.evaluation.probe import probe_accuracy
 from eqco.evaluation.scores import Interval, bootstrap, hits
 
-__all__ = ["AssessedRow", "Assessment", "assess"]
+__all__ = ["AssessedRow", "Assessment", "assess", "sample_features"]
+
+SAMPLE = 2000  # images among which neighbours are looked for where there are no labels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,6 +129,35 @@ def assess(
         train_features=train_features,
         val_features=val_features,
     )
+
+
+def sample_features(
+    weights: Weights,
+    source: Source,
+    *,
+    device: torch.device | str = "cpu",
+    workers: int = 0,
+    stage: Stage = lambda title, total: nullcontext(lambda count: None),
+) -> tuple[Split, Tensor]:
+    """Some of the training images, spread over all, and what the encoder makes of them, (N, D).
+
+    For a look at neighbours, which needs no labels.
+    """
+    split = training_split(source)
+    count = min(SAMPLE, len(split))
+    sample = split.subset([place * len(split) // count for place in range(count)])
+    # one class for all, since features are those of labelled images elsewhere
+    alike = replace(sample, labels=torch.zeros(count, dtype=torch.long), classes=("",))
+    with stage("features for a look at neighbours", count) as advance:
+        found = extract_features(
+            weights.backbone.to(device),
+            alike,
+            size=weights.image_size,
+            device=device,
+            workers=workers,
+            advance=advance,
+        )
+    return sample, found.values
 
 
 def assessed_row(name: str, train: Features, val: Features) -> AssessedRow:

@@ -13,7 +13,7 @@ import tyro
 from rich.console import Console
 
 from eqco.assembly import check_processes, open_weights, resume, train
-from eqco.assembly.assessment import assess
+from eqco.assembly.assessment import assess, sample_features
 from eqco.assembly.choosing import DEFAULT_MINUTES
 from eqco.assembly.runs import RunInfo
 from eqco.cli.display import format_steps, heading
@@ -270,18 +270,20 @@ def conclude(outcome: Outcome, begun: RunInfo, options: Options) -> None:
         return
     print(f"trained for {format_steps(outcome.step)}: {place}")
     console = Console()
-    found = None
+    weights = open_weights(place)
+    how: dict[str, Any] = {
+        "device": options.launch.device,
+        "workers": begun.recipe.data.workers,
+        "stage": partial(show_stage, console),
+    }
+    found = sample = None
     try:
-        found = assess(
-            open_weights(place),
-            begun.source,
-            device=options.launch.device,
-            workers=begun.recipe.data.workers,
-            on_unreadable=begun.recipe.data.on_unreadable,
-            stage=partial(show_stage, console),
-        )
+        policy = begun.recipe.data.on_unreadable
+        found = assess(weights, begun.source, on_unreadable=policy, **how)
         print_assessment(console, found, begun, place)
+        if found is None:
+            sample = sample_features(weights, begun.source, **how)
     except InputError as error:  # of the images; the encoder is there
         console.print(f"it cannot be compared: {error}", style="yellow", markup=False)
-    for path in write_assessment(found, begun, place):
+    for path in write_assessment(found, sample, place):
         console.print(f"written: {path}", markup=False, highlight=False)

@@ -4,18 +4,20 @@ import shlex
 from pathlib import Path
 
 from rich.console import Console
+from torch import Tensor
 
 from eqco.assembly.assessment import Assessment
 from eqco.assembly.choosing import typical_side
 from eqco.assembly.runs import RunInfo
-from eqco.report.gallery import draw_gallery
+from eqco.data import Split
+from eqco.report.gallery import draw_gallery, draw_neighbours
 from eqco.report.style import COLOURS, INK, panels, save
 from eqco.report.tables import print_table
 from eqco.runtime.run_directory import RunDirectory, write_json
 
 __all__ = ["is_assessed", "print_assessment", "write_assessment"]
 
-CURVE = "curve.png"
+CURVE, NEIGHBOURS = "curve.png", "neighbours.png"
 MEASURES = {"knn": "kNN", "probe": "probe"}
 
 
@@ -103,13 +105,13 @@ def print_self_consistency(console: Console, begun: RunInfo, place: Path) -> Non
     few = begun.loader.split.labels is not None
     console.print(
         f"There are {'too few labelled images to hold some back' if few else 'no labels'}, so that "
-        f"nobody can say how well the features tell classes apart: look at the neighbours, or sort "
-        f"a few hundred images into folders and run eqco eval.",
+        f"nobody can say how well the features tell classes apart: look at the neighbours in "
+        f"{NEIGHBOURS}, or sort a few hundred images into folders and run eqco eval.",
         markup=False,
     )
     console.print(
-        f"neighbours: eqco index {shlex.quote(str(place))} {given_data(place)}, then eqco search "
-        f"index PHOTO",
+        f"neighbours of any photo: eqco index {shlex.quote(str(place))} {given_data(place)}, then "
+        f"eqco search index PHOTO",
         markup=False,
         highlight=False,
         soft_wrap=True,
@@ -126,9 +128,17 @@ def is_assessed(place: Path) -> bool:
     return (place / CURVE).exists()
 
 
-def write_assessment(found: Assessment | None, begun: RunInfo, place: Path) -> list[Path]:
-    """The table as JSON, the learning curve and the neighbours, in the run directory."""
+def write_assessment(
+    found: Assessment | None, sample: tuple[Split, Tensor] | None, place: Path
+) -> list[Path]:
+    """The table as JSON, the learning curve and the neighbours, in the run directory.
+
+    Without labels neighbours are those of a `sample` of the images among each other.
+    """
     written = []
+    if sample is not None:
+        title = "a training image, then those nearest to it; there are no labels to judge them by"
+        written.append(draw_neighbours(*sample, place / NEIGHBOURS, title=title))
     if found is not None:
         file = place / "validation.json"
         rows = [
@@ -150,7 +160,7 @@ def write_assessment(found: Assessment | None, begun: RunInfo, place: Path) -> l
         # of images that cannot be read there are no features, and the others lose their numbers
         if all(len(split) == len(features.values) for split, features in pairs):
             title = "a validation image, then its nearest training images (green: of its class)"
-            written.append(draw_gallery(*pairs, place / "neighbours.png", title=title))
+            written.append(draw_gallery(*pairs, place / NEIGHBOURS, title=title))
     written.append(draw_curve(RunDirectory(place), found, place / CURVE))
     return written
 

@@ -12,10 +12,10 @@ from eqco.evaluation.features import Features
 from eqco.evaluation.knn import nearest
 from eqco.runtime.seeds import generator_for
 
-__all__ = ["draw_gallery", "neighbours_of_its_class"]
+__all__ = ["draw_gallery", "draw_neighbours", "neighbours_of_its_class"]
 
 TILE, FRAME = 72, 3
-RIGHT, WRONG, QUERY = "#55935c", "#c44e52", "#ffffff"
+RIGHT, WRONG, QUERY, UNKNOWN = "#55935c", "#c44e52", "#ffffff", "#dddddd"
 
 
 def draw_gallery(
@@ -47,6 +47,35 @@ def draw_gallery(
             for place, hit in zip(found, same, strict=True)
         ]
         rows.append((f"{queried.classes[label]}: {sum(same)} of {count}", tiles))
+    save_picture(grid(title, rows, TILE, after_first=4 * GAP), path)
+    return path
+
+
+def draw_neighbours(
+    split: Split,
+    values: torch.Tensor,
+    path: Path,
+    *,
+    title: str,
+    queries: int = 10,
+    neighbours: int = 10,
+    seed: int = 0,
+) -> Path:
+    """Images drawn by the seed in the first column, the others nearest to them beside them.
+
+    Args:
+        values: the features of the split's images, (N, D); there need be no labels.
+    """
+    order = torch.randperm(len(values), generator=generator_for("gallery", seed))
+    chosen = order[:queries].sort().values
+    count = min(neighbours + 1, len(values))  # the image itself among them
+    _, places = nearest(values[chosen], values, count)
+    rows = []
+    for number, found in zip(chosen.tolist(), places.tolist(), strict=True):
+        others = [place for place in found if place != number][: count - 1]
+        tiles = [frame(to_picture(split.images.read(number)), QUERY)]
+        tiles += [frame(to_picture(split.images.read(place)), UNKNOWN) for place in others]
+        rows.append(("", tiles))
     save_picture(grid(title, rows, TILE, after_first=4 * GAP), path)
     return path
 
