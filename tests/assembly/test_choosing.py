@@ -7,9 +7,10 @@ import torch
 from PIL import Image
 from torch import nn
 
-from eqco.assembly import choosing
+from eqco.assembly import choosing, train
 from eqco.assembly.choosing import choose_recipe
 from eqco.data import open_source
+from eqco.encoders import backbone_named
 from eqco.runtime.run_directory import RunDirectory
 
 
@@ -68,3 +69,20 @@ def test_what_will_not_be_decoded_once_is_not_timed_so(photos, tmp_path, monkeyp
     )
     choose_recipe(photos, minutes=0.01, cache=tmp_path / "timing", cache_gib=gib)
     assert bool(seen) == decoded
+
+
+def test_first_weights_bring_their_network_along(photos, tmp_path):
+    network = backbone_named("resnet18", stem="small")
+    torch.save(network.state_dict(), tmp_path / "weights.pth")
+    seen = []
+    train(
+        photos,
+        init=tmp_path / "weights.pth",
+        out=tmp_path / "run",
+        epochs=1,
+        image_size=16,
+        on_start=seen.append,
+        show=lambda report: None,
+    )
+    chosen = seen[0].recipe.encoder
+    assert (chosen.backbone, chosen.stem, chosen.head) == ("resnet18", "small", "normalised")

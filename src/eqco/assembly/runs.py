@@ -90,8 +90,8 @@ def train(
             `eqco.recipes.rules` for the images, the machine and the `minutes`.
         out: the run directory, which must not hold a run; None: runs/ and the name of the data.
         minutes: how long a training without a recipe may take.
-        init: the first weights: anything `open_weights` reads, of the recipe's network. Of a run
-            the head is taken as well.
+        init: the first weights: anything `open_weights` reads, of the recipe's network; without a
+            recipe their own is taken. Of a run the head is taken as well.
         unlabelled: of a folder, take all images without classes.
         channels: bands of every image; None: as the files are, pictures as colour.
         encoder: a backbone of your own, with `feature_dim`; else the recipe's.
@@ -111,8 +111,11 @@ def train(
         )
     if not cache_gib >= 0:
         raise InputError(f"cache_gib={cache_gib}; it must be 0 (no cache) or more.")
+    weights = None if init is None else open_weights(init)
     if recipe is not None:
         recipe = with_settings(recipe, **settings)
+    elif weights is not None and encoder is None:
+        settings = {**network_settings(weights), **settings}
     # larger images are not kept in memory as they are: a cache holds them in the size they need
     pixels = {name: settings[name] for name in asdict(LARGEST.data) if name in settings}
     known = with_settings(LARGEST, **pixels) if recipe is None else recipe
@@ -142,7 +145,7 @@ def train(
             recipe,
             source,
             backbone=encoder,
-            fill=partial(fill_encoder, weights=None if init is None else open_weights(init)),
+            fill=partial(fill_encoder, weights=weights),
             device=own,
             cached=cached,
             unreadable_list=listed,
@@ -185,6 +188,18 @@ def showing(
         return
     with training_display(sys.stdout if processes.is_writer() else None) as display:
         yield display
+
+
+def network_settings(weights: Weights) -> dict[str, Any]:
+    """The settings of the network that weights are of; of a run those of its head as well."""
+    found: dict[str, Any] = {}
+    own = weights.architecture
+    if own is not None:
+        found = {"backbone": own.name, "width": own.width, "stem": own.stem}
+    if weights.recipe is not None and weights.encoder is not None:
+        head = weights.recipe.encoder
+        found |= {"head": head.head, "embedding_dim": head.embedding_dim}
+    return found
 
 
 def fill_encoder(encoder: Encoder, weights: Weights | None) -> None:
