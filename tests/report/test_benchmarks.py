@@ -156,6 +156,20 @@ def test_a_part_is_shown_from_its_newest_record_and_the_others_stay(record, tmp_
     assert (first.lines[0][1], second.lines[0][1]) == ("1164", "582")  # 256/0.22 and 64/0.11
 
 
+def test_each_network_is_a_part_of_the_work_beside_other_work(record, tmp_path):
+    for backbone, size in (("light", 32), ("resnet18", 64), ("light", 64)):
+        recipe = {"backbone": backbone, "size": size}
+        finished = f"2000-01-0{size // 32}{backbone}"
+        replace(record, experiment="bench-beside-work", recipe=recipe, finished=finished).write(
+            tmp_path
+        )
+    shown = newest_records(tmp_path, "bench-beside-work")
+    assert [(each.recipe["backbone"], each.recipe["size"]) for each in shown] == [
+        ("resnet18", 64),
+        ("light", 64),
+    ]
+
+
 def test_of_a_benchmark_without_parts_the_newest_record_is_shown(record, tmp_path):
     older = replace(record, experiment="bench-step", recipe={"n": 1}, finished="2000")
     newer = replace(older, recipe={"n": 2}, finished="2001")

@@ -57,7 +57,7 @@ class Benchmark:
     """How the record of one benchmark is shown; `template` of its note has the recipe's names.
 
     One that is measured in parts, such as settings or data sets, says in `parts` where its recipe
-    names them: each can be recorded by itself.
+    names them, one or several: each can be recorded by itself.
     """
 
     title: str
@@ -82,16 +82,17 @@ def newest_records(results: Path, name: str) -> list[Record]:
     found = sorted(read_records(results, name, "desk"), key=lambda record: record.finished)
     parts, shown, seen = BENCHMARKS.get(name, plain_benchmark(name)).parts, [], set[str]()
     for record in reversed(found):
-        if not parts:
-            return [record]
-        own = {
-            part: what
-            for part, what in record.recipe[parts].items()
-            if part not in seen and any(key.startswith(f"{part}/") for key in record.metrics)
-        }
+        named = record.recipe[parts] if parts else ""
+        if isinstance(named, str):
+            own = {named} - seen
+        else:
+            measured = {key.split("/")[0] for key in record.metrics}
+            own = named.keys() & measured - seen
+            several = {part: what for part, what in named.items() if part in own}
+            record = replace(record, recipe={**record.recipe, parts: several})
         if own:
-            shown.append(replace(record, recipe={**record.recipe, parts: own}))
-            seen |= own.keys()
+            shown.append(record)
+            seen |= own
     return shown
 
 
@@ -585,6 +586,7 @@ BENCHMARKS: dict[str, Benchmark] = {
             )
         ],
         template="{backbone}, {size} pixels, N = {n}; median of {rounds} round(s).",
+        parts="backbone",
     ),
     "bench-faults": Benchmark(
         title="Faults and bad input",
