@@ -191,8 +191,7 @@ def explain(
         (
             "method",
             recipe.method.name,
-            "both views are queries and keys, with no slow copy of the "
-            "network (β), which costs accuracy in minutes",
+            "both views are queries and keys; a slow copy (β) costs accuracy in minutes",
         ),
         (
             "temperature",
