@@ -164,16 +164,21 @@ def test_an_image_that_cannot_be_read_does_not_stop_what_a_training_ends_with(wa
     broken = tmp_path / "photos" / "train" / "0" / "04.png"
     broken.write_bytes(broken.read_bytes()[:300])
     command = ["train", tmp_path / "photos", *QUICK, "--training.num-queries", 20]
-    trained = warm.run(*command, "--data.on-unreadable", "skip", "--out", tmp_path / "run")
+    command += ["--data.on-unreadable", "skip"]
+    trained = warm.run(*command, "--out", tmp_path / "run")
     assert trained.code == 0, trained.errors
     assert "validation images (a tenth of train)" in trained.said
     assert {"validation.json", "curve.png"} <= {each.name for each in (tmp_path / "run").iterdir()}
+    trained = warm.run(*command, "--unlabelled", "--out", tmp_path / "other")
+    assert trained.code == 0, trained.errors
+    assert (tmp_path / "other" / "neighbours.png").exists()
 
 
 def test_what_a_killed_training_did_not_end_with_is_made_up_for(warm, tmp_path):
     first = warm.run("train", *QUICK, "--out", tmp_path / "run")
     assert first.code == 0, first.errors
-    (tmp_path / "run" / "curve.png").unlink()
+    for name in ("validation.json", "neighbours.png"):
+        (tmp_path / "run" / name).unlink()
     for said in ("validation images", "was finished already"):
         again = warm.run("train", "--resume", tmp_path / "run")
         assert again.code == 0, again.errors

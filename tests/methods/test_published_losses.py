@@ -342,7 +342,6 @@ def test_the_end_of_an_unlabelled_training_says_what_is_known(line, words, tmp_p
     began = {"source": "photos", "data": "photos", "images": 64}
     (tmp_path / "environment.json").write_text(json.dumps(began))
     console = Console(file=io.StringIO(), width=500)
-    unlabelled = SimpleNamespace(split=SimpleNamespace(labels=None))
-    begun = SimpleNamespace(recipe=tiny(BYOLSettings()), loader=unlabelled)
+    begun = SimpleNamespace(recipe=tiny(BYOLSettings()), source=SimpleNamespace(splits={}))
     print_assessment(console, None, begun, tmp_path)
     assert words in console.file.getvalue()

@@ -92,8 +92,11 @@ def test_processes_share_a_batch_equally():
         for count in (1, 2, 3, 64)
     ]
     assert sizes == [64, 64, 63, 64]
+    many = Facts(images=3000, side=32, minutes=1.0, processes=65)
     with pytest.raises(InputError, match="65 processes for batches of 64 images"):
-        choose(Facts(images=3000, side=32, minutes=1.0, processes=65), lambda recipe: (1.0, 0.0))
+        choose(many, lambda recipe: (1.0, 0.0))
+    chosen = choose(many, lambda recipe: (1.0, 0.0), {"num_queries": 130}).recipe
+    assert chosen.training.num_queries == 130
 
 
 def test_another_optimiser_needs_a_rate_of_its_own():
@@ -129,5 +132,11 @@ def test_a_reason_is_of_what_was_chosen():
 
 
 def test_minutes_that_do_not_suffice_are_named():
-    said = reasons(facts(images=6000, minutes=0.1), per_second=10.0)["1 epoch"]
-    assert said == "--minutes 0.1, but a single pass takes 10: it will take longer"
+    """6000 images at 10 a second; then decoding alone; then the curve alone."""
+    said = "--minutes 0.1 do not suffice for one: it will take longer"
+    assert reasons(facts(images=6000, minutes=0.1), per_second=10.0)["1 epoch"] == said
+    choice = choose(facts(images=100, minutes=0.1), lambda recipe: (1000.0, 0.2))
+    assert said in [reason.why for reason in choice.reasons]
+    known = Facts(images=100, side=32, minutes=0.1, probed=10_000)
+    assert reasons(known, per_second=1000.0)["1 epoch"] == said
+    assert reasons(facts(images=100, minutes=0.1), per_second=100.0)["6 epochs"] == "--minutes 0.1"

@@ -19,7 +19,7 @@ def test_without_labels_the_commands_that_show_neighbours_are_named(tmp_path):
         {}, {"source": "/home/me/my photos", "data": "my photos", "images": 9}
     )
     stream = io.StringIO()
-    begun = SimpleNamespace(loader=SimpleNamespace(split=SimpleNamespace(labels=None)))
+    begun = SimpleNamespace(source=SimpleNamespace(splits={}))
     print_self_consistency(Console(file=stream, width=40), begun, place)
     command = f"eqco index {place} '/home/me/my photos', then eqco search index PHOTO"
     assert command in stream.getvalue()
@@ -29,7 +29,8 @@ def test_a_warning_names_what_to_change_in_commands_that_are_understood(tmp_path
     place = tmp_path / "my run"
     recipe = with_settings(named_recipe("simo", "folder"), num_queries=64)
     RunDirectory(place).start(
-        recipe_to_dict(recipe), {"source": "/home/me/photos", "data": "photos", "images": 3000}
+        recipe_to_dict(recipe),
+        {"source": "/home/me/photos", "data": "photos", "images": 3000, "init": "first.pt"},
     )
     images = range(3000)
     begun = SimpleNamespace(
@@ -44,7 +45,8 @@ def test_a_warning_names_what_to_change_in_commands_that_are_understood(tmp_path
     assert parse(longer).training.epochs == 2 * recipe.training.epochs
     assert parse(larger).data.image_size == 64
     assert parse(batch).training.num_queries == 256
-    assert {str(parse(each).out) for each in (larger, batch)} == {
-        str(tmp_path / "my run-64px"),
-        str(tmp_path / "my run-n256"),
-    }
+    assert [parse(each).out.resolve() for each in (larger, batch)] == [
+        tmp_path / "my run-64px",
+        tmp_path / "my run-n256",
+    ]
+    assert parse(batch).init == "first.pt"

@@ -210,3 +210,10 @@ def test_a_folder_of_other_things_is_no_place_for_a_run(tmp_path):
         begun.start({}, {})
     (tmp_path / "run" / "metrics.jsonl").write_text("")
     begun.start({}, {})
+
+
+def test_the_folder_that_one_stands_in_can_be_a_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    here = RunDirectory(Path("."))
+    assert here.timing == tmp_path.parent / f".{tmp_path.name}.timing"
+    here.refuse_started()

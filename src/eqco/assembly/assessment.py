@@ -12,6 +12,7 @@ from eqco.assembly.comparison import Stage, pixel_side
 from eqco.assembly.parts import training_split, validation_splits
 from eqco.assembly.weights import Weights, random_like
 from eqco.data import Source, Split
+from eqco.data.decoding import UnreadableImageError
 from eqco.data.pipelines import MOCO_V2
 from eqco.data.stored import OnUnreadable
 from eqco.encoders import ColourHistogram, Pixels
@@ -137,18 +138,22 @@ def sample_features(
     *,
     device: torch.device | str = "cpu",
     workers: int = 0,
+    on_unreadable: OnUnreadable = "error",
     stage: Stage = lambda title, total: nullcontext(lambda count: None),
 ) -> tuple[Split, Tensor]:
     """Some of the training images, spread over all, and what the encoder makes of them, (N, D).
 
-    For a look at neighbours, which needs no labels.
+    For a look at neighbours, which needs no labels. An image that cannot be read is left out.
     """
     split = training_split(source)
     count = min(SAMPLE, len(split))
-    sample = split.subset([place * len(split) // count for place in range(count)])
+    numbers = [place * len(split) // count for place in range(count)]
+    if on_unreadable == "skip":
+        numbers = [number for number in numbers if is_readable(split, number)]
+    sample = split.subset(numbers)
     # one class for all, since features are those of labelled images elsewhere
-    alike = replace(sample, labels=torch.zeros(count, dtype=torch.long), classes=("",))
-    with stage("features for a look at neighbours", count) as advance:
+    alike = replace(sample, labels=torch.zeros(len(sample), dtype=torch.long), classes=("",))
+    with stage("features for a look at neighbours", len(sample)) as advance:
         found = extract_features(
             weights.backbone.to(device),
             alike,
@@ -158,6 +163,15 @@ def sample_features(
             advance=advance,
         )
     return sample, found.values
+
+
+def is_readable(split: Split, number: int) -> bool:
+    """Whether an image can be decoded."""
+    try:
+        split.images.read(number)
+    except UnreadableImageError:
+        return False
+    return True
 
 
 def assessed_row(name: str, train: Features, val: Features) -> AssessedRow:

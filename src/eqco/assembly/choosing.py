@@ -1,6 +1,7 @@
 """From a folder and a machine to what the rules need to know, and to a recipe."""
 
 import copy
+import math
 import shutil
 import time
 from collections.abc import Mapping
@@ -35,7 +36,7 @@ def choose_recipe(
     settings: Mapping[str, Any] | None = None,
     backbone: nn.Module | None = None,
     cache: Path | None = None,
-    cache_gib: float = 0.0,
+    cache_gib: float = math.inf,
     device: torch.device | str = "cpu",
 ) -> Choice:
     """The recipe that the rules choose for the images of a source on this machine.

@@ -132,6 +132,10 @@ def build_components(
         distributed: average gradients over processes; False: the caller does.
     """
     split = training_split(source)
+    if len(split) < 2:
+        raise InputError(
+            f"the split {split.name!r} has {len(split)} image; contrast needs at least 2."
+        )
     if cached is not None:
         split = replace(split, images=cached)
     check_device(device)

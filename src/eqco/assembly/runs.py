@@ -111,17 +111,17 @@ def train(
         )
     if not cache_gib >= 0:
         raise InputError(f"cache_gib={cache_gib}; it must be 0 (no cache) or more.")
-    weights = None if init is None else open_weights(init)
     if recipe is not None:
         recipe = with_settings(recipe, **settings)
-    elif weights is not None and encoder is None:
-        settings = {**network_settings(weights), **settings}
     # larger images are not kept in memory as they are: a cache holds them in the size they need
     pixels = {name: settings[name] for name in asdict(LARGEST.data) if name in settings}
     known = with_settings(LARGEST, **pixels) if recipe is None else recipe
     opened_side = cached_side(known.method.views(known.data)) if cache_gib > 0 else None
     run = RunDirectory(default_out(data) if out is None else Path(out))
     run.refuse_started()  # before anything is read, timed or written
+    weights = None if init is None else open_weights(init)
+    if recipe is None and weights is not None and encoder is None and "backbone" not in settings:
+        settings = {**network_settings(weights), **settings}
     index = ScanIndex(run.index)
     source = open_data(data, known.data.on_unreadable, unlabelled, channels, opened_side, index)
     with processes.process_group(device, timeout=timeout) as own, showing(show) as report:
@@ -357,8 +357,9 @@ def finish(
     start = time.perf_counter()
     images = components.loader.split.images
     step = 0 if state is None else state["step"]
-    if isinstance(images, CachedImages) and step < components.intervals.total_steps:
-        fill_cache(images)
+    trains = step < components.intervals.total_steps
+    if isinstance(images, CachedImages) and (trains or components.probe is not None):
+        fill_cache(images)  # which the probe at the end reads too
     outcome = run_training(components, run, recipe_to_dict(recipe), state=state, show=show)
     if outcome.stopped_by is None and processes.is_writer():
         write_json(

@@ -106,7 +106,8 @@ class Options(Recipe):
         if self.out is not None:
             return self.out
         if self.extend is not None:
-            return self.extend.with_name(f"{self.extend.name}-extended")
+            run = self.extend.resolve() if self.extend.name in ("", "..") else self.extend
+            return run.with_name(f"{run.name}-extended")
         name = short_name(self.source or "groceries")
         return Path("runs") / (name if self.is_chosen else Path(self.recipe).stem)
 
@@ -274,15 +275,15 @@ def conclude(outcome: Outcome, begun: RunInfo, options: Options) -> None:
     how: dict[str, Any] = {
         "device": options.launch.device,
         "workers": begun.recipe.data.workers,
+        "on_unreadable": begun.recipe.data.on_unreadable,
         "stage": partial(show_stage, console),
     }
     found = sample = None
     try:
-        policy = begun.recipe.data.on_unreadable
-        found = assess(weights, begun.source, on_unreadable=policy, **how)
-        print_assessment(console, found, begun, place)
+        found = assess(weights, begun.source, **how)
         if found is None:
             sample = sample_features(weights, begun.source, **how)
+        print_assessment(console, found, begun, place)
     except InputError as error:  # of the images; the encoder is there
         console.print(f"it cannot be compared: {error}", style="yellow", markup=False)
     for path in write_assessment(found, sample, place):

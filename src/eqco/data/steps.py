@@ -68,10 +68,6 @@ class StepLoader:
                 next one of its split and listed.
             unreadable_list: file in the run directory for that list.
         """
-        if len(split) < 2:
-            raise InputError(
-                f"the split {split.name!r} has {len(split)} image(s); contrast needs at least 2."
-            )
         if not 1 <= num_queries <= len(split):
             raise InputError(
                 f"training.num_queries={num_queries}, but the split {split.name!r} has "

@@ -103,16 +103,16 @@ def choose(facts: Facts, speed: Speed, settings: Mapping[str, Any] | None = None
             f"{BASE.optimiser.name} alone. Give --optimiser.base-learning-rate too, such as 1.5e-4 "
             f"for adamw."
         )
-    num_queries = choose_batch(facts)
-    tried: dict[int, tuple[Recipe, float, int]] = {}
+    num_queries = given["num_queries"] if "num_queries" in given else choose_batch(facts)
+    tried: dict[int, tuple[Recipe, float, float]] = {}
     for size in possible_sizes(facts, given):
         recipe = with_settings(BASE, **{"num_queries": num_queries, "image_size": size, **given})
         per_second, decoding = speed(recipe)
-        tried[size] = recipe, per_second, affordable_epochs(facts, per_second, decoding)
+        tried[size] = recipe, per_second, affordable_passes(facts, per_second, decoding)
         if tried[size][2] * facts.images >= ENOUGH_IMAGES:
             break
-    recipe, per_second, epochs = tried[size]
-    epochs = given.get("epochs", epochs)
+    recipe, per_second, passes = tried[size]
+    epochs = given.get("epochs", whole_epochs(passes))
     lengths = {
         "epochs": epochs,
         "warmup_epochs": epochs / 20,
@@ -120,10 +120,10 @@ def choose(facts: Facts, speed: Speed, settings: Mapping[str, Any] | None = None
         "save_every": max(1, epochs // CURVE),
     }
     recipe = with_settings(recipe, **{**lengths, **given})
-    lengths_tried = {size: each[2] for size, each in tried.items()}
+    passes_tried = {size: each[2] for size, each in tried.items()}
     reasons = [
         Reason(what, "as given" if given.keys() & set(names.split()) else why)
-        for names, what, why in explain(facts, recipe, per_second, lengths_tried)
+        for names, what, why in explain(facts, recipe, per_second, passes_tried)
     ]
     return Choice(recipe=recipe, reasons=tuple(reasons))
 
@@ -150,22 +150,33 @@ def choose_batch(facts: Facts) -> int:
     return shared
 
 
-def affordable_epochs(facts: Facts, per_second: float, decoding: float) -> int:
-    """As many passes as the minutes allow beside decoding and the curve; at least one."""
+def affordable_passes(facts: Facts, per_second: float, decoding: float) -> float:
+    """Passes over the images that the minutes allow beside decoding and the curve; below 1, and
+    below 0, where they do not suffice.
+    """
     seconds = 60 * facts.minutes - decoding * facts.images
     seconds -= CURVE * facts.probed * PROBE_SHARE / per_second
-    return min(MOST_EPOCHS, max(1, int(seconds * per_second / facts.images)))
+    return seconds * per_second / facts.images
+
+
+def whole_epochs(passes: float) -> int:
+    """At least one, and no more than help.
+
+    >>> whole_epochs(-2.5), whole_epochs(7.9), whole_epochs(5e6)
+    (1, 7, 1000)
+    """
+    return min(MOST_EPOCHS, max(1, int(passes)))
 
 
 def explain(
-    facts: Facts, recipe: Recipe, per_second: float, epochs: Mapping[int, int]
+    facts: Facts, recipe: Recipe, per_second: float, passes: Mapping[int, float]
 ) -> list[tuple[str, str, str]]:
-    """For each choice the settings it is of, its value for people, and why; `epochs` by the sizes
-    tried.
+    """For each choice the settings it is of, its value for people, and why; `passes` that the
+    minutes allow, by the sizes tried.
     """
     size, count = recipe.data.image_size, recipe.training.epochs
-    if len(epochs) > 1 and size == SIZES[-1]:
-        seen = epochs[SIZES[0]] * facts.images
+    if len(passes) > 1 and size == SIZES[-1]:
+        seen = whole_epochs(passes[SIZES[0]]) * facts.images
         why_size = f"time for {seen:,} images of {SIZES[0]}, which need {ENOUGH_IMAGES:,} to pay"
     elif not facts.side:
         why_size = "how large the images are is not known"
@@ -178,9 +189,8 @@ def explain(
     why_length = f"--minutes {facts.minutes:g}"
     if count == MOST_EPOCHS:
         why_length = "more gain next to nothing"
-    elif count == 1 and facts.images / per_second > 60 * facts.minutes:
-        needed = facts.images / per_second / 60
-        why_length += f", but a single pass takes {needed:.2g}: it will take longer"
+    elif passes[size] < 1:
+        why_length += " do not suffice for one: it will take longer"
     why_network = "as given" if facts.network else "learns most in minutes"
     why_network += f"; {per_second:,.0f} images a second here"
     return [

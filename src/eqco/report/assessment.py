@@ -1,5 +1,6 @@
 """What `eqco train` ends with: the encoder beside simpler things, a curve, and neighbours."""
 
+import os
 import shlex
 from pathlib import Path
 
@@ -10,14 +11,17 @@ from eqco.assembly.assessment import Assessment
 from eqco.assembly.choosing import typical_side
 from eqco.assembly.runs import RunInfo
 from eqco.data import Split
+from eqco.recipes import Recipe, with_settings
 from eqco.report.gallery import draw_gallery, draw_neighbours
 from eqco.report.style import COLOURS, INK, panels, save
 from eqco.report.tables import print_table
+from eqco.runtime.errors import InputError
 from eqco.runtime.run_directory import RunDirectory, write_json
 
 __all__ = ["is_assessed", "print_assessment", "write_assessment"]
 
-CURVE, NEIGHBOURS = "curve.png", "neighbours.png"
+CURVE, NEIGHBOURS, VALIDATION = "curve.png", "neighbours.png", "validation.json"
+LEAST_BATCH = 8
 MEASURES = {"knn": "kNN", "probe": "probe"}
 
 
@@ -68,18 +72,33 @@ def warnings(found: Assessment, begun: RunInfo, place: Path) -> list[str]:
     ]
     if typical_side(begun.source) >= size:
         lines.append(f"  larger images:  {again(place, f'--data.image-size {size}', f'{size}px')}")
-    if other >= 8:
+    if fits(recipe, other):
         lines.append(
             f"  another batch:  {again(place, f'--training.num-queries {other}', f'n{other}')}"
         )
     return lines
 
 
+def fits(recipe: Recipe, num_queries: int) -> bool:
+    """Whether the recipe takes such a batch."""
+    try:
+        with_settings(recipe, num_queries=num_queries)
+    except InputError:
+        return False
+    return num_queries >= LEAST_BATCH
+
+
 def again(place: Path, option: str, name: str) -> str:
     """The command that trains anew with another setting."""
-    recipe, out = place / "recipe.json", place.with_name(f"{place.name}-{name}")
-    files = f"--recipe {shlex.quote(str(recipe))} {option} --out {shlex.quote(str(out))}"
-    return f"eqco train {given_data(place)} {files}"
+    began, recipe = RunDirectory(place).read_environment(), place / "recipe.json"
+    bands = began.get("channels")
+    kept = {"--init": began.get("init"), "--channels": None if bands == 3 else bands}
+    out = place.resolve().with_name(f"{place.resolve().name}-{name}")
+    words = ["--recipe", recipe, *option.split()]
+    words += [word for flag, value in kept.items() if value for word in (flag, value)]
+    words += ["--unlabelled"] if began.get("unlabelled") else []
+    words += ["--out", os.path.relpath(out)]
+    return f"eqco train {given_data(place)} {shlex.join(map(str, words))}"
 
 
 def print_self_consistency(console: Console, begun: RunInfo, place: Path) -> None:
@@ -102,7 +121,8 @@ def print_self_consistency(console: Console, begun: RunInfo, place: Path) -> Non
             markup=False,
             highlight=False,
         )
-    few = begun.loader.split.labels is not None
+    train = begun.source.splits.get("train")
+    few = train is not None and train.labels is not None
     console.print(
         f"There are {'too few labelled images to hold some back' if few else 'no labels'}, so that "
         f"nobody can say how well the features tell classes apart: look at the neighbours in "
@@ -124,8 +144,8 @@ def given_data(place: Path) -> str:
 
 
 def is_assessed(place: Path) -> bool:
-    """Whether `write_assessment` has been there."""
-    return (place / CURVE).exists()
+    """Whether an assessment was written, not the curve alone."""
+    return any((place / name).exists() for name in (VALIDATION, NEIGHBOURS))
 
 
 def write_assessment(
@@ -137,10 +157,10 @@ def write_assessment(
     """
     written = []
     if sample is not None:
-        title = "a training image, then those nearest to it; there are no labels to judge them by"
+        title = "a training image, then those nearest to it, whatever their labels"
         written.append(draw_neighbours(*sample, place / NEIGHBOURS, title=title))
     if found is not None:
-        file = place / "validation.json"
+        file = place / VALIDATION
         rows = [
             {
                 "name": row.name,

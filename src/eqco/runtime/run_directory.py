@@ -49,7 +49,6 @@ class RunDirectory:
         self.metrics = path / "metrics.jsonl"
         self.result = path / "result.json"
         self.index = path / "index.npz"
-        self.timing = path.with_name(f".{path.name}.timing")  # beside it, while a recipe is chosen
         self.loggers = path / "loggers.json"
         self.job = path / "job"
         self.checkpoints = path / CHECKPOINTS
@@ -85,6 +84,12 @@ class RunDirectory:
                     f"{self.path} holds {min(strangers)} and is no run. Choose another --out: a "
                     f"folder that is empty or not there yet."
                 )
+
+    @property
+    def timing(self) -> Path:
+        """A folder beside it for what is decoded while a recipe is chosen."""
+        place = self.path.resolve()
+        return place.with_name(f".{place.name}.timing")
 
     @property
     def quoted(self) -> str:
