@@ -19,6 +19,7 @@ from eqco.experiments.catalog import EXPERIMENTS, find_experiment
 from eqco.experiments.experiment import Comparison, command_for, missing_runs, profile_records
 from eqco.report.benchmarks import (
     BENCHMARKS,
+    command_of,
     lightest_setting,
     newest_records,
     rounds_note,
@@ -133,7 +134,7 @@ def benchmark_records(name: str) -> list[Record]:
     """The newest records of a benchmark; refused unless they were made from a commit."""
     records = newest_records(RESULTS, name)
     if not records:
-        raise InputError(f"no record of {name}: run benchmarks/{name[6:]}.py --record")
+        raise InputError(f"no record of {name}: {command_of(name)}")
     require_committed(records, RESULTS)
     return records
 

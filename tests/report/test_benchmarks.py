@@ -6,7 +6,7 @@ from statistics import median
 
 import pytest
 
-from eqco.report.benchmarks import BENCHMARKS, newest_records, training_ratios
+from eqco.report.benchmarks import BENCHMARKS, command_of, newest_records, training_ratios
 from eqco.runtime.records import Record, hardware
 
 SETTINGS = {"light, 32 px": {"n": 256}, "ResNet-50, 64 px": {"n": 64}}
@@ -49,6 +49,12 @@ def test_training_is_compared_with_its_own_kind_and_its_own_limit(record):
     assert lines["limit"] == ["2560", "", "", "500"]
     assert profile.header == ["", *SETTINGS]
     assert profile.lines == [["backward", "50.0", "50.0"]]
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_the_command_of_a_benchmark_names_its_script(name):
+    _, script, _ = command_of(name).split()
+    assert (Path(__file__).parents[2] / script).exists()
 
 
 def test_small_batches_have_a_line_for_each_way_that_ran(record):

@@ -16,6 +16,7 @@ __all__ = [
     "BENCHMARKS",
     "Benchmark",
     "Table",
+    "command_of",
     "lightest_setting",
     "newest_records",
     "plain_benchmark",
@@ -37,6 +38,7 @@ RIVALS = {
     "lightly": "other",
     "metric-learning": "shade 5",
 }
+SCRIPTS = {"bench-lab": "mutual_information"}  # the others are named as their records are
 AUGMENTERS = ("torchvision", "torchvision v2", "kornia", "ours")
 
 Metrics = Callable[[str], float]  # the metrics of one row, by name
@@ -75,6 +77,16 @@ class Benchmark:
         }
         names["peers"] = ", ".join(f"{n} {v}" for n, v in record.recipe.get("peers", {}).items())
         return self.template.format(**names)
+
+
+def command_of(name: str) -> str:
+    """What measures a benchmark anew.
+
+    >>> command_of("bench-beside-work")
+    'python benchmarks/beside_work.py --record'
+    """
+    script = SCRIPTS.get(name, name.removeprefix("bench-").replace("-", "_"))
+    return f"python benchmarks/{script}.py --record"
 
 
 def newest_records(results: Path, name: str) -> list[Record]:

@@ -23,7 +23,13 @@ from eqco.experiments.coordinates import distinct, in_order
 from eqco.experiments.experiment import Comparison, Experiment, command_for, profile_records
 from eqco.experiments.published import PUBLISHED
 from eqco.recipes.profiles import SCALES
-from eqco.report.benchmarks import BENCHMARKS, Benchmark, newest_records, plain_benchmark
+from eqco.report.benchmarks import (
+    BENCHMARKS,
+    Benchmark,
+    command_of,
+    newest_records,
+    plain_benchmark,
+)
 from eqco.report.catalog import EXHIBITS
 from eqco.report.charts import chart_data
 from eqco.report.status import duration
@@ -173,6 +179,7 @@ def page(results: Path, folder: Path) -> str:
         data={key: [chart_data(chart) for chart in drawn] for key, drawn in charts.items()},
         base=Path(os.path.relpath(results, folder)),
         command_at_desk=command_at_desk,
+        command_of=command_of,
         exhibits=EXHIBITS,
         comparison_html=comparison_html,
         tables_html=tables_html,
