@@ -54,6 +54,7 @@ def address():
     node = {"num_cpus": 1, "object_store_memory": STORE}
     logs = tempfile.mkdtemp(prefix="ray-", dir="/tmp")  # a short name, for sockets
     head = {**node, "include_dashboard": False, "temp_dir": logs}
+    Path("/tmp/ray").mkdir(exist_ok=True)  # where Ray notes the address, whatever temp_dir is
     with warnings.catch_warnings():  # Ray leaves files and processes to the end
         warnings.simplefilter("ignore")
         from ray.cluster_utils import Cluster

@@ -118,7 +118,8 @@ def train(
     known = with_settings(LARGEST, **pixels) if recipe is None else recipe
     opened_side = cached_side(known.method.views(known.data)) if cache_gib > 0 else None
     run = RunDirectory(default_out(data) if out is None else Path(out))
-    run.refuse_started()  # before anything is read, timed or written
+    run.refuse_in_use()  # before anything is read, timed or written
+    run.refuse_started()
     weights = None if init is None else open_weights(init)
     if recipe is None and weights is not None and encoder is None and "backbone" not in settings:
         settings = {**network_settings(weights), **settings}

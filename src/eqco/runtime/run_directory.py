@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from eqco.runtime.atomic_files import unwritable_error, write_text
 from eqco.runtime.checkpoints import (
@@ -51,6 +51,7 @@ class RunDirectory:
         self.index = path / "index.npz"
         self.loggers = path / "loggers.json"
         self.job = path / "job"
+        self.lock_file = path / "lock"
         self.checkpoints = path / CHECKPOINTS
         self.last = self.checkpoints / "last.pt"
         self.previous = self.checkpoints / "previous.pt"
@@ -85,6 +86,25 @@ class RunDirectory:
                     f"folder that is empty or not there yet."
                 )
 
+    def refuse_in_use(self) -> None:
+        """Refuse a folder that another trainer holds."""
+        if not self.lock_file.exists():
+            return
+        with open(self.lock_file) as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except OSError as error:
+                raise self.in_use_error(file) from error
+
+    def in_use_error(self, file: TextIO) -> RunInUseError:
+        """Names the process that holds the lock."""
+        file.seek(0)
+        owner = file.read().strip() or "unknown"
+        return RunInUseError(
+            f"{self.path} is in use by another trainer (process {owner}). Wait for it, stop it, or "
+            f"choose another --out."
+        )
+
     @property
     def timing(self) -> Path:
         """A folder beside it for what is decoded while a recipe is chosen."""
@@ -112,17 +132,12 @@ class RunDirectory:
         """
         with self.explain_failure(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
-            file = open(self.path / "lock", "a+")  # noqa: SIM115
+            file = open(self.lock_file, "a+")  # noqa: SIM115
         with file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
-                file.seek(0)
-                owner = file.read().strip() or "unknown"
-                raise RunInUseError(
-                    f"{self.path} is in use by another trainer (process {owner}). Wait for it, "
-                    f"stop it, or choose another --out."
-                ) from error
+                raise self.in_use_error(file) from error
             # a worker process would inherit the lock, and hold it when the trainer was killed
             os.register_at_fork(after_in_child=file.close)
             with self.explain_failure(self.path):
