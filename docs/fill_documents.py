@@ -17,17 +17,11 @@ from PIL.PngImagePlugin import PngInfo
 
 from eqco.experiments.catalog import EXPERIMENTS, find_experiment
 from eqco.experiments.experiment import Comparison, command_for, missing_runs, profile_records
-from eqco.report.benchmarks import (
-    BENCHMARKS,
-    command_of,
-    lightest_setting,
-    newest_records,
-    rounds_note,
-    training_ratios,
-)
+from eqco.report.benchmarks import BENCHMARKS, command_of, newest_records
 from eqco.report.catalog import EXHIBITS, PLOTS
 from eqco.report.page import reading_order
 from eqco.report.tables import comparison_table, markdown
+from eqco.report.training_speed import lightest_setting, rounds_note, training_ratios
 from eqco.report.words import provenance, seeds_of
 from eqco.runtime.errors import InputError
 from eqco.runtime.records import Record, require_committed

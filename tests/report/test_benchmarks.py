@@ -6,7 +6,8 @@ from statistics import median
 
 import pytest
 
-from eqco.report.benchmarks import BENCHMARKS, command_of, newest_records, training_ratios
+from eqco.report.benchmarks import BENCHMARKS, command_of, newest_records
+from eqco.report.training_speed import training_ratios
 from eqco.runtime.records import Record, hardware
 
 SETTINGS = {"light, 32 px": {"n": 256}, "ResNet-50, 64 px": {"n": 64}}
