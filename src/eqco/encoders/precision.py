@@ -5,7 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from eqco.encoders.resnet import Conv3x3
+from eqco.encoders.convolution import Conv3x3
 from eqco.runtime import processes
 
 __all__ = [

@@ -3,34 +3,14 @@
 from typing import Literal, get_args
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from eqco.encoders.convolution import Conv1x1, Conv3x3
 from eqco.runtime.errors import InputError
 
 __all__ = ["ResNet", "Stem", "resnet"]
 
 Stem = Literal["imagenet", "small"]
-
-
-class Conv3x3(nn.Conv2d):
-    """A 3×3 convolution with padding, that leaves out the taps that meet nothing but padding.
-
-    Where a map is one pixel high or wide only the middle of the kernel meets it. Left out, the rest
-    costs nothing, and its gradient is the zero that it should be: torch 2.15 leaves it unset on
-    CPUs, in bfloat16 at stride 2, and what the memory held before becomes a gradient.
-    """
-
-    def __init__(self, channels_in: int, channels: int, stride: int = 1) -> None:
-        super().__init__(channels_in, channels, 3, stride=stride, padding=1, bias=False)
-
-    def forward(self, maps: Tensor) -> Tensor:
-        """Maps (N, channels_in, H, W) -> (N, channels, H / stride, W / stride)."""
-        high, wide = (int(side > 1) for side in maps.shape[2:])
-        if high and wide:
-            return super().forward(maps)
-        taps = self.weight[:, :, 1 - high : 2 + high, 1 - wide : 2 + wide]
-        return F.conv2d(maps, taps, stride=self.stride, padding=(high, wide))
 
 
 class BasicBlock(nn.Module):
@@ -73,11 +53,11 @@ class Bottleneck(nn.Module):
         self, channels_in: int, channels: int, stride: int, shortcut: nn.Module | None
     ) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(channels_in, channels, 1, bias=False)
+        self.conv1 = Conv1x1(channels_in, channels)
         self.bn1 = nn.BatchNorm2d(channels)
         self.conv2 = Conv3x3(channels, channels, stride)
         self.bn2 = nn.BatchNorm2d(channels)
-        self.conv3 = nn.Conv2d(channels, 4 * channels, 1, bias=False)
+        self.conv3 = Conv1x1(channels, 4 * channels)
         self.bn3 = nn.BatchNorm2d(4 * channels)
         self.relu = nn.ReLU(inplace=True)
         self.downsample = shortcut
@@ -202,7 +182,7 @@ def residual_block(
     shortcut = None
     if stride != 1 or channels_in != channels_out:
         shortcut = nn.Sequential(
-            nn.Conv2d(channels_in, channels_out, 1, stride=stride, bias=False),
+            Conv1x1(channels_in, channels_out, stride),
             nn.BatchNorm2d(channels_out),
         )
     return block(channels_in, channels, stride, shortcut)

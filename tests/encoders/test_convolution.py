@@ -1,0 +1,87 @@
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+from torch.testing import assert_close
+
+from eqco.encoders.convolution import Conv1x1, Conv3x3, WeightGradient
+
+SIDES = [(1, 1), (1, 3), (2, 1), (2, 2)]
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("sides", SIDES)
+def test_a_convolution_without_the_taps_on_padding_is_the_whole_convolution(sides, stride):
+    ours = Conv3x3(4, 5, stride).double()
+    whole = nn.Conv2d(4, 5, 3, stride=stride, padding=1, bias=False).double()
+    whole.load_state_dict(ours.state_dict())
+    maps = torch.randn(3, 4, *sides, dtype=torch.float64, requires_grad=True)
+    found, expected = ours(maps), whole(maps)
+    assert_close(found, expected)
+    weights = torch.randn_like(expected)
+    gradients = torch.autograd.grad((found * weights).sum(), [maps, ours.weight])
+    assert_close(gradients, torch.autograd.grad((expected * weights).sum(), [maps, whole.weight]))
+
+
+@pytest.mark.parametrize("sides", SIDES)
+def test_the_gradient_in_bfloat16_holds_nothing_of_what_memory_held_before(sides):
+    ours = Conv3x3(64, 64, 2).to(memory_format=torch.channels_last)
+    maps = torch.randn(16, 64, *sides).to(memory_format=torch.channels_last)
+    exact = torch.autograd.grad(ours(maps).square().sum(), ours.weight)[0]
+    for _ in range(4):
+        torch.full((64, 64, 3, 3), float("nan"))  # freed at once: what memory holds
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            output = ours(maps)
+        found = torch.autograd.grad(output.float().square().sum(), ours.weight)[0]
+        assert (found - exact).norm() < 0.02 * exact.norm()
+
+
+@given(
+    seed=st.integers(0, 2**31 - 1),
+    channels=st.tuples(st.integers(1, 4), st.integers(1, 4)),
+    kernel=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    sides=st.tuples(st.integers(3, 6), st.integers(3, 6)),
+    stride=st.integers(1, 3),
+    padding=st.tuples(st.integers(0, 1), st.integers(0, 1)),
+)
+def test_the_gradient_of_weights_by_one_product_is_that_of_the_convolution(
+    seed, channels, kernel, sides, stride, padding
+):
+    draw = torch.Generator().manual_seed(seed)
+    maps = torch.randn(2, channels[0], *sides, dtype=torch.float64, generator=draw)
+    weight = torch.randn(channels[1], channels[0], *kernel, dtype=torch.float64, generator=draw)
+    weight.requires_grad_()
+    expected = F.conv2d(maps, weight, stride=stride, padding=padding)
+    found = WeightGradient.apply(expected.detach(), maps, weight, stride, padding)
+    assert_close(found, expected)
+    upstream = torch.randn(expected.shape, dtype=torch.float64, generator=draw)
+    assert_close(
+        torch.autograd.grad(found, weight, upstream),
+        torch.autograd.grad(expected, weight, upstream),
+    )
+
+
+@pytest.mark.parametrize("side", [1, 2, 4, 8, 16])
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("kind", [Conv1x1, Conv3x3])
+def test_in_bfloat16_both_gradients_are_those_of_float32_to_rounding(kind, stride, side):
+    torch.manual_seed(0)
+    layer = kind(32, 48, stride).to(memory_format=torch.channels_last)
+    maps = torch.randn(8, 32, side, side).to(memory_format=torch.channels_last).requires_grad_()
+    exact = torch.autograd.grad(layer(maps).square().sum(), [maps, layer.weight])
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        output = layer(maps)
+    found = torch.autograd.grad(output.float().square().sum(), [maps, layer.weight])
+    for ours, theirs in zip(found, exact, strict=True):
+        assert ours.dtype == torch.float32
+        assert (ours - theirs).norm() < 0.02 * theirs.norm()
+
+
+def test_float32_is_computed_by_torch_alone():
+    layer = Conv3x3(8, 8, 2)
+    maps = torch.randn(4, 8, 4, 4)
+    own = torch.autograd.grad(layer(maps).square().sum(), layer.weight)
+    plain = F.conv2d(maps, layer.weight, stride=2, padding=1)
+    assert_close(own, torch.autograd.grad(plain.square().sum(), layer.weight), rtol=0, atol=0)
