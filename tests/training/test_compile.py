@@ -45,17 +45,37 @@ def pays(encoder=None, steps=10**9):
     )
 
 
-def test_a_run_is_compiled_if_it_gains_twice_the_wait(monkeypatch):
-    """At 0.25 s for an eighth of the batch a step takes 2 s, of which 0.1 s are gained."""
+def trial_of(monkeypatch, *, compiled):
+    """A step that takes a second, and `compiled` seconds once the network is compiled; the sizes of
+    the batches that were timed.
+    """
+    sizes = []
+
+    def seconds(encoder, images, precision):
+        sizes.append(len(images))
+        is_compiled = encoder._compiled_call_impl is not None
+        return (compiled if is_compiled else 1.0) * len(images) / 16
+
     monkeypatch.setattr(compiling, "missing_tool", lambda: "")
-    monkeypatch.setattr(compiling, "seconds_per_step", lambda *_: 0.25)
-    assert (compiling.WAIT, compiling.GAIN) == (120.0, 0.05)
-    assert not pays(steps=2400)
-    assert pays(steps=2401)
+    monkeypatch.setattr(compiling, "seconds_per_step", seconds)
+    return sizes
+
+
+@pytest.mark.parametrize(("compiled", "chosen"), [(0.94, True), (0.96, False), (1.4, False)])
+def test_a_long_run_is_compiled_where_a_trial_of_its_batch_is_faster(compiled, chosen, monkeypatch):
+    sizes = trial_of(monkeypatch, compiled=compiled)
+    assert pays(steps=3600) is chosen
+    assert sizes == [2, 16, 16]
+
+
+def test_a_run_below_an_hour_is_not_tried(monkeypatch):
+    sizes = trial_of(monkeypatch, compiled=0.1)
+    assert not pays(steps=3599)
+    assert sizes == [2]
 
 
 def test_auto_compiles_neither_foreign_networks_nor_several_processes(monkeypatch):
-    monkeypatch.setattr(compiling, "missing_tool", lambda: "")
+    trial_of(monkeypatch, compiled=0.1)
     assert pays()
     assert not pays(Encoder(Pixels(16), linear_head(3 * 16 * 16, 4)))
     monkeypatch.setattr(compiling, "missing_tool", lambda: "a C++ compiler")
@@ -69,7 +89,7 @@ def test_timing_leaves_encoder_and_generator_as_they_were():
     encoder = Encoder(LightEncoder(), linear_head(256, 4))
     before = {name: value.clone() for name, value in encoder.state_dict().items()}
     state = torch.get_rng_state()
-    pays(encoder)
+    pays(encoder, steps=1)
     assert torch.equal(torch.get_rng_state(), state)
     assert all(torch.equal(value, before[name]) for name, value in encoder.state_dict().items())
     assert all(parameter.grad is None for parameter in encoder.parameters())

@@ -105,7 +105,7 @@ class TrainingSettings:
     bfloat16 where the machine computes it natively, else float32; the run keeps what it chose."""
     compile: Literal["auto", True, False] = False
     """Let torch.compile the encoders, by one process. auto: in trainings of more than an hour or so
-    on a CPU, where a compiler is found; the run keeps what it chose."""
+    on a CPU, where a compiler is found and a trial is faster; the run keeps what it chose."""
     channels_last: bool = False
     """Memory layout of images and of timm's networks; our own compute so in any case."""
     seed: int = 0

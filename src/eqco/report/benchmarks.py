@@ -218,6 +218,43 @@ def method_tables(record: Record) -> list[Table]:
     return found
 
 
+def convolution_tables(record: Record) -> list[Table]:
+    """Both ways to the gradient of a layer's weights, a table for each network."""
+    columns: dict[str, Column] = {
+        "torch, ms": number("torch", "{:.2f}", unit=1e3),
+        "one product, ms": number("product", "{:.2f}", unit=1e3),
+        "used": lambda of: "product" if of("used") else "torch",
+    }
+    return [
+        table_of(
+            "layers of one shape",
+            {
+                layer: metrics_of(record, f"{title}/{layer}/")
+                for layer in distinct(
+                    key.split("/")[1] for key in record.metrics if key.startswith(f"{title}/")
+                )
+            },
+            columns,
+            f"{title}, N = {setting['n']}",
+        )
+        for title, setting in record.recipe["settings"].items()
+    ]
+
+
+def compiling_tables(record: Record) -> list[Table]:
+    """Images per second plain and compiled, and the waits."""
+    lines = []
+    for title, setting in record.recipe["settings"].items():
+        cells = []
+        for way in ("plain", "compiled"):
+            speeds = [setting["n"] / each for each in record.curves["rounds"][f"{title}/{way}"]]
+            cells.append(f"{median(speeds):.0f} ({min(speeds):.0f}–{max(speeds):.0f})")
+        waits = (record.metrics[f"{title}/{which} wait"] for which in ("first", "later"))
+        lines.append([title, *cells, *(f"{wait:.0f}" for wait in waits)])
+    header = ["images/s", "plain", "compiled", "first wait, s", "later waits, s"]
+    return [Table(header=header, lines=lines)]
+
+
 def seeds_column(name: str) -> Callable[[Sequence[Metrics]], str]:
     """An accuracy in percent over the runs of one row."""
 
@@ -414,6 +451,20 @@ BENCHMARKS: dict[str, Benchmark] = {
         ],
         template="{backbone}, {size} pixels, N = {n}; median of {rounds} round(s).",
         parts="backbone",
+    ),
+    "bench-convolution": Benchmark(
+        title="The gradient of weights in bfloat16",
+        shows="torch's way beside one matrix product, for each convolution of our networks.",
+        tables=convolution_tables,
+        template="{threads} threads; median of {rounds} rounds.",
+    ),
+    "bench-compiling": Benchmark(
+        title="Compiled encoders",
+        shows="Whole steps of SimCLR, plain and with the encoders compiled: median (least–most), "
+        "and how long the first step waits, with an empty cache of the compiler and with its own.",
+        tables=compiling_tables,
+        template="{precision}; {rounds} rounds.",
+        parts="settings",
     ),
     "bench-faults": Benchmark(
         title="Faults and bad input",
