@@ -86,3 +86,15 @@ def test_first_weights_bring_their_network_along(photos, tmp_path):
     )
     chosen = seen[0].recipe.encoder
     assert (chosen.backbone, chosen.stem, chosen.head) == ("resnet18", "small", "normalised")
+
+
+def test_a_training_in_python_prints_its_choice_unless_somebody_else_shows_it(
+    photos, tmp_path, capsys
+):
+    how = {"epochs": 1, "image_size": 16}
+    train(photos, out=tmp_path / "shown", **how)
+    said = capsys.readouterr().out
+    assert "chosen (give a setting to keep it from being chosen)" in said
+    assert "1 epoch " in said and "as given" in said
+    train(photos, out=tmp_path / "quiet", show=lambda report: None, **how)
+    assert capsys.readouterr().out == ""

@@ -16,7 +16,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from eqco.assembly import build_components, train
-from eqco.cli.display import heading
+from eqco.assembly.heading import heading
 from eqco.contrast import Objective
 from eqco.data import Batch, DataSettings, source_from_dataset
 from eqco.data.pipelines import BYOL, BYOL_SECOND

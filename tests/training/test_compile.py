@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from eqco.assembly import compiling, resume, train
+from eqco.assembly.heading import heading
 from eqco.assembly.runs import RunInfo
-from eqco.cli.display import heading
 from eqco.data import source_from_dataset
 from eqco.encoders import Encoder, LightEncoder, Pixels, linear_head
 from eqco.recipes import named_recipe

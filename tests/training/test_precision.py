@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from eqco.assembly import build_components, resume, train
+from eqco.assembly.heading import heading
 from eqco.assembly.runs import RunInfo
-from eqco.cli.display import heading
 from eqco.data import source_from_dataset
 from eqco.encoders import choose_precision
 from eqco.experiments.catalog import EXPERIMENTS

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from eqco.assembly.choosing import DEFAULT_MINUTES, choose_recipe
+from eqco.assembly.heading import heading
 from eqco.assembly.hub import load_hub
 from eqco.assembly.hub_files import HUB
 from eqco.assembly.loaded import LoadedEncoder
@@ -75,7 +76,7 @@ def train(
     cache_gib: float = 4.0,
     device: torch.device | str = "cpu",
     timeout: float = 600.0,
-    on_start: Callable[[RunInfo], None] = lambda info: None,
+    on_start: Callable[[RunInfo], None] | None = None,
     show: Callable[[StepReport], None] | None = None,
     **settings: Any,
 ) -> Outcome:
@@ -99,7 +100,8 @@ def train(
             there (see `eqco.data.cache`); 0: never, every epoch decodes them.
         device: where to train; under torchrun `cuda` is each process's own.
         timeout: seconds that a process waits for the others before it names the missing ones.
-        on_start: gets what is about to be done, once, before the first step.
+        on_start: gets what is about to be done, once, before the first step; None: it is printed
+            where `show` is None too.
         show: gets a report at every line of metrics; None: a progress bar, or lines in a log.
         settings: of the recipe by their names, such as epochs=30 or temperature=0.1.
     """
@@ -175,8 +177,18 @@ def train(
                 write_unreadable(listed, source.unreadable)
                 with run.explain_failure(run.index):
                     index.write(run.index)
-            on_start(info)
+            announce(info, run, on_start, quiet=show is not None)
             return finish(components, run, chosen, None, report)
+
+
+def announce(
+    info: RunInfo, run: RunDirectory, on_start: Callable[[RunInfo], None] | None, *, quiet: bool
+) -> None:
+    """Hand over what is about to be done, or print it."""
+    if on_start is not None:
+        on_start(info)
+    elif not quiet and processes.is_writer():
+        print("\n".join(heading(info, str(run.path))), flush=True)
 
 
 @contextmanager
@@ -231,7 +243,7 @@ def resume(
     encoder: nn.Module | None = None,
     device: torch.device | str = "cpu",
     timeout: float = 600.0,
-    on_start: Callable[[RunInfo], None] = lambda info: None,
+    on_start: Callable[[RunInfo], None] | None = None,
     show: Callable[[StepReport], None] | None = None,
 ) -> Outcome:
     """Resume a run from its last checkpoint, or from the checkpoint file given.
@@ -280,7 +292,8 @@ def resume(
                 f"{source.name} has {images} now. Resume it on the same images."
             )
         loader, step = components.loader, state["step"]
-        on_start(RunInfo(recipe=recipe, asked=recipe, source=source, loader=loader, step=step))
+        info = RunInfo(recipe=recipe, asked=recipe, source=source, loader=loader, step=step)
+        announce(info, run, on_start, quiet=show is not None)
         return finish(components, run, recipe, state, report)
 
 

@@ -15,8 +15,8 @@ from rich.console import Console
 from eqco.assembly import check_processes, open_weights, resume, train
 from eqco.assembly.assessment import assess, sample_features
 from eqco.assembly.choosing import DEFAULT_MINUTES
+from eqco.assembly.heading import format_steps, heading
 from eqco.assembly.runs import RunInfo
-from eqco.cli.display import format_steps, heading
 from eqco.cli.help_text import help_text
 from eqco.cli.launch import (
     LaunchOptions,

@@ -1,15 +1,19 @@
-"""What `eqco train` says before and after a training."""
+"""What is said before a training begins."""
+
+from typing import TYPE_CHECKING
 
 from eqco.assembly.parts import scaled_rate
-from eqco.assembly.runs import RunInfo
 from eqco.data.cache import CachedImages, estimate_bytes
+
+if TYPE_CHECKING:
+    from eqco.assembly.runs import RunInfo
 
 __all__ = ["format_steps", "heading"]
 
 FEW_STEPS = 200  # with fewer an encoder has hardly begun to learn
 
 
-def heading(about: RunInfo, place: str) -> list[str]:
+def heading(about: "RunInfo", place: str) -> list[str]:
     """What is about to be trained, on what and for how long; a note where that is too short."""
     recipe, channels = about.recipe, about.source.channels
     alpha, epochs = recipe.objective.alpha, recipe.training.epochs
@@ -65,7 +69,7 @@ def heading(about: RunInfo, place: str) -> list[str]:
     return lines
 
 
-def describe_images(about: RunInfo) -> str:
+def describe_images(about: "RunInfo") -> str:
     """The images trained on, and those that are set aside for tests."""
     splits = about.source.splits
     others = [f"{len(splits[name]):,} as {name}" for name in splits if name in ("val", "test")]
