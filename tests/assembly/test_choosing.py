@@ -95,6 +95,6 @@ def test_a_training_in_python_prints_its_choice_unless_somebody_else_shows_it(
     train(photos, out=tmp_path / "shown", **how)
     said = capsys.readouterr().out
     assert "chosen (give a setting to keep it from being chosen)" in said
-    assert "1 epoch " in said and "as given" in said
+    assert "as given" in said
     train(photos, out=tmp_path / "quiet", show=lambda report: None, **how)
     assert capsys.readouterr().out == ""
