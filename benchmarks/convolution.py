@@ -5,8 +5,8 @@
 
 Every convolution of 1×1 and 3×3 of our networks, once for each shape, on a batch of random maps,
 channels-last. `eqco.encoders.convolution` takes the product where the output map is small enough;
-`used` says which way that is. Both ways take turns; the shortest of a round counts, and the median
-over rounds is shown.
+`used` says which way that is. One way follows the other in every round; the shortest of a round
+counts, and the median over rounds is shown.
 """
 
 import os
@@ -20,7 +20,7 @@ from measure import best_seconds, command_line, in_own_process, keep_record, rea
 from torch import nn
 
 from eqco.encoders import backbone_named
-from eqco.encoders.convolution import Conv1x1, Conv3x3, WeightGradient, by_product
+from eqco.encoders.convolution import Conv1x1, Conv3x3, WeightGradient, product_is_faster
 
 SETTINGS = {
     "light, 32 px": {"backbone": "light", "size": 32, "n": 256},
@@ -69,7 +69,7 @@ def child(question: dict) -> dict:
             )
             for way, made in (("torch", output), ("product", passed))
         }
-        used = by_product(maps, weight, stride)
+        used = product_is_faster(maps, weight, stride=stride)
         title = (
             f"{count} × {weight.shape[2]}×{weight.shape[3]}, {weight.shape[1]}→{weight.shape[0]}, "
             f"stride {stride}, {side} px"

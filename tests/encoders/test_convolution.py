@@ -25,7 +25,7 @@ def test_a_convolution_without_the_taps_on_padding_is_the_whole_convolution(side
     assert_close(gradients, torch.autograd.grad((expected * weights).sum(), [maps, whole.weight]))
 
 
-@pytest.mark.parametrize("sides", SIDES)
+@pytest.mark.parametrize("sides", [*SIDES, (160, 1)])  # the last is too long for the product
 def test_the_gradient_in_bfloat16_holds_nothing_of_what_memory_held_before(sides):
     ours = Conv3x3(64, 64, 2).to(memory_format=torch.channels_last)
     maps = torch.randn(16, 64, *sides).to(memory_format=torch.channels_last)
@@ -79,9 +79,45 @@ def test_in_bfloat16_both_gradients_are_those_of_float32_to_rounding(kind, strid
         assert (ours - theirs).norm() < 0.02 * theirs.norm()
 
 
-def test_float32_is_computed_by_torch_alone():
-    layer = Conv3x3(8, 8, 2)
-    maps = torch.randn(4, 8, 4, 4)
-    own = torch.autograd.grad(layer(maps).square().sum(), layer.weight)
-    plain = F.conv2d(maps, layer.weight, stride=2, padding=1)
-    assert_close(own, torch.autograd.grad(plain.square().sum(), layer.weight), rtol=0, atol=0)
+@pytest.mark.parametrize("sides", [(3, 5), (7, 7), (5, 2)])
+def test_odd_maps_are_halved_as_torch_does_it(sides):
+    torch.manual_seed(0)
+    layer = Conv3x3(16, 24, 2).bfloat16()
+    maps = torch.randn(4, 16, *sides, dtype=torch.bfloat16)
+    whole = nn.Conv2d(16, 24, 3, stride=2, padding=1, bias=False)
+    whole.load_state_dict(layer.float().state_dict())
+    expected = torch.autograd.grad(whole(maps.float()).square().sum(), whole.weight)[0]
+    layer.bfloat16()
+    found = torch.autograd.grad(layer(maps).float().square().sum(), layer.weight)[0]
+    assert (found.float() - expected).norm() < 0.02 * expected.norm()
+
+
+def test_a_layer_used_twice_gets_the_sum_and_its_output_may_be_changed_in_place():
+    torch.manual_seed(0)
+    layer = Conv3x3(16, 16, 2)
+    first, second = torch.randn(2, 4, 16, 4, 4)
+    exact = torch.autograd.grad(
+        sum(layer(maps).relu().square().sum() for maps in (first, second)), layer.weight
+    )[0]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        outputs = [layer(maps).relu_() for maps in (first, second)]
+    total = sum(each.float().square().sum() for each in outputs)
+    found = torch.autograd.grad(total, layer.weight)[0]
+    assert (found - exact).norm() < 0.02 * exact.norm()
+
+
+def uses_the_product(layer, maps):
+    return type(layer(maps).grad_fn).__name__ == "WeightGradientBackward"
+
+
+def test_the_product_is_for_gradients_in_bfloat16_of_small_maps():
+    layer, maps = Conv3x3(8, 8, 2), torch.randn(2, 8, 4, 4)
+    assert not uses_the_product(layer, maps)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert uses_the_product(layer, maps)
+        assert uses_the_product(Conv1x1(8, 8), maps)
+        assert not uses_the_product(layer, torch.randn(2, 8, 32, 32))
+        assert not uses_the_product(Conv3x3(8, 8), maps)
+        with torch.no_grad():
+            assert not uses_the_product(layer, maps)
+        assert not uses_the_product(layer.requires_grad_(False), maps)

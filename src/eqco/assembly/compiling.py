@@ -5,6 +5,7 @@ import os
 import shutil
 import sysconfig
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -18,11 +19,10 @@ from eqco.runtime.errors import InputError
 __all__ = ["check_compiler", "compile_encoders", "compiling_pays"]
 
 # What compiling gains differs between networks and machines, down to a loss of a third
-# (benchmarks/compiling.py), so that a long run tries it, which takes less than a minute.
-LONG = 3600.0  # seconds of the encoder's work
-GAIN = 0.05  # the share of it that has to be saved
+# (benchmarks/compiling.py), so that a long run tries it: the compiler's wait, and a few steps.
+LONG = 3600.0  # seconds of one view's passes through the encoder
+GAIN = 0.05  # the share of a step that has to be saved
 TIMED_STEPS = 3
-TIMED_SECONDS = 2.0
 
 
 def compile_encoders(method: Method) -> None:
@@ -72,21 +72,28 @@ def compiling_pays(
         return False
     few = max(2, num_images // 8)  # so that start-up stays short
     images = torch.zeros(num_images, in_channels_of(encoder), size, size)
-    trial = copy.deepcopy(encoder).train()
-    if seconds_per_step(trial, images[:few], precision) * num_images / few * steps < LONG:
+    plain = copy.deepcopy(encoder).train()
+    (short,) = seconds_per_step([plain], images[:few], precision)
+    if short * num_images / few * steps < LONG:
         return False
-    plain = seconds_per_step(trial, images, precision)
-    trial.compile(dynamic=False)
-    return seconds_per_step(trial, images, precision) < (1 - GAIN) * plain
+    compiled = copy.deepcopy(encoder).train()
+    compiled.compile(dynamic=False)
+    before, after = seconds_per_step([plain, compiled], images, precision)
+    return after < (1 - GAIN) * before
 
 
-def seconds_per_step(encoder: nn.Module, images: Tensor, precision: Precision) -> float:
-    """Time of forward and backward, the shortest of a few after one that is not counted."""
-    times: list[float] = []
-    while len(times) <= TIMED_STEPS and sum(times[1:]) < TIMED_SECONDS:
-        start = time.perf_counter()
-        with autocast_to(precision, images.device):
-            embeddings = encoder(images)
-        embeddings.float().sum().backward()
-        times.append(time.perf_counter() - start)
-    return min(times[1:])
+def seconds_per_step(
+    encoders: Sequence[nn.Module], images: Tensor, precision: Precision
+) -> list[float]:
+    """Time of forward and backward by each, which take turns: the shortest of a few after one that
+    is not counted.
+    """
+    times: list[list[float]] = [[] for _ in encoders]
+    for _ in range(1 + TIMED_STEPS):
+        for encoder, taken in zip(encoders, times, strict=True):
+            start = time.perf_counter()
+            with autocast_to(precision, images.device):
+                embeddings = encoder(images)
+            embeddings.float().sum().backward()
+            taken.append(time.perf_counter() - start)
+    return [min(taken[1:]) for taken in times]

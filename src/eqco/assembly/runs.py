@@ -177,11 +177,11 @@ def train(
                 write_unreadable(listed, source.unreadable)
                 with run.explain_failure(run.index):
                     index.write(run.index)
-            announce(info, run, on_start, quiet=show is not None)
+            report_start(info, run, on_start, quiet=show is not None)
             return finish(components, run, chosen, None, report)
 
 
-def announce(
+def report_start(
     info: RunInfo, run: RunDirectory, on_start: Callable[[RunInfo], None] | None, *, quiet: bool
 ) -> None:
     """Hand over what is about to be done, or print it."""
@@ -293,7 +293,7 @@ def resume(
             )
         loader, step = components.loader, state["step"]
         info = RunInfo(recipe=recipe, asked=recipe, source=source, loader=loader, step=step)
-        announce(info, run, on_start, quiet=show is not None)
+        report_start(info, run, on_start, quiet=show is not None)
         return finish(components, run, recipe, state, report)
 
 

@@ -9,8 +9,9 @@ from torch.autograd.function import once_differentiable
 
 __all__ = ["Conv1x1", "Conv3x3"]
 
-# The largest output maps, in pixels, for which one matrix product is the faster way to a gradient
-# of weights in bfloat16 (benchmarks/convolution.py): of 3×3 kernels at stride 2 and 1, of 1×1.
+# Output maps, in pixels, up to which one matrix product was measured to be the faster way to a
+# gradient of weights in bfloat16 (benchmarks/convolution.py): of 3×3 kernels at stride 2 (where no
+# larger map was tried) and 1, and of 1×1.
 LARGEST_STRIDED = 64
 LARGEST_3X3 = 4
 LARGEST_1X1 = 16
@@ -24,7 +25,7 @@ class Conv1x1(nn.Conv2d):
 
     def forward(self, maps: Tensor) -> Tensor:
         """Maps (N, channels_in, H, W) -> (N, channels, H / stride, W / stride)."""
-        return convolve(maps, self.weight, self.stride[0], (0, 0))
+        return convolve(maps, self.weight, stride=self.stride[0], padding=(0, 0))
 
 
 class Conv3x3(nn.Conv2d):
@@ -44,19 +45,19 @@ class Conv3x3(nn.Conv2d):
         taps = self.weight
         if not (high and wide):
             taps = taps[:, :, 1 - high : 2 + high, 1 - wide : 2 + wide]
-        return convolve(maps, taps, self.stride[0], (high, wide))
+        return convolve(maps, taps, stride=self.stride[0], padding=(high, wide))
 
 
-def convolve(maps: Tensor, weight: Tensor, stride: int, padding: tuple[int, int]) -> Tensor:
+def convolve(maps: Tensor, weight: Tensor, *, stride: int, padding: tuple[int, int]) -> Tensor:
     """torch's convolution; the gradient of its weights is one product where that is faster."""
-    if not by_product(maps, weight, stride):
+    if not product_is_faster(maps, weight, stride=stride):
         return F.conv2d(maps, weight, stride=stride, padding=padding)
-    found = F.conv2d(maps, weight.detach(), stride=stride, padding=padding)
-    result: Tensor = WeightGradient.apply(found, maps.detach(), weight, stride, padding)
-    return result
+    outputs = F.conv2d(maps, weight.detach(), stride=stride, padding=padding)
+    passed: Tensor = WeightGradient.apply(outputs, maps.detach(), weight, stride, padding)
+    return passed
 
 
-def by_product(maps: Tensor, weight: Tensor, stride: int) -> bool:
+def product_is_faster(maps: Tensor, weight: Tensor, *, stride: int) -> bool:
     """Whether the gradient of the weights is wanted, in bfloat16 on a CPU, from small maps."""
     if not (maps.device.type == "cpu" and weight.requires_grad and torch.is_grad_enabled()):
         return False
@@ -76,8 +77,7 @@ class WeightGradient(torch.autograd.Function):
         \frac{dL}{dw} = \sum_{n,p} g_{n,p}\, x_{n,p}^\top
 
     over images n and output pixels p, where x has the pixels that the kernel meets at p: one
-    product of two matrices. In bfloat16 torch's own way needs two to ten times as long for the last
-    layers of a small network, whose weights outnumber their pixels.
+    product of two matrices. It can be differentiated once.
     """
 
     @staticmethod
@@ -93,7 +93,7 @@ class WeightGradient(torch.autograd.Function):
         ctx.save_for_backward(inputs.to(outputs.dtype))
         ctx.weight = weight.shape, weight.dtype
         ctx.stride, ctx.padding = stride, padding
-        return outputs.view_as(outputs)
+        return outputs.detach()  # not a view: what follows may change it in place
 
     @staticmethod
     @once_differentiable
@@ -101,13 +101,13 @@ class WeightGradient(torch.autograd.Function):
         """The gradient of the outputs as it is, and that of the weights."""
         (channels, channels_in, *kernel), dtype = ctx.weight
         (inputs,) = ctx.saved_tensors
-        seen = patches(inputs, kernel, ctx.stride, ctx.padding)
+        seen = patches(inputs, kernel, stride=ctx.stride, padding=ctx.padding)
         pixels = gradient.permute(0, 2, 3, 1).reshape(len(seen), channels)
         found = (pixels.T @ seen).reshape(channels, *kernel, channels_in)
         return gradient, None, found.permute(0, 3, 1, 2).to(dtype), None, None
 
 
-def patches(maps: Tensor, kernel: list[int], stride: int, padding: tuple[int, int]) -> Tensor:
+def patches(maps: Tensor, kernel: list[int], *, stride: int, padding: tuple[int, int]) -> Tensor:
     """What the kernel meets at each output pixel: (N·H·W, kernel pixels · channels).
 
     Rows are ordered by image, row and column, entries by kernel pixel and channel.

@@ -11,6 +11,7 @@ from eqco.experiments.fig3 import FIG3
 from eqco.experiments.fig4 import FIG4
 from eqco.experiments.studies import (
     STUDY_FEW_NEGATIVES,
+    STUDY_LARGE_BATCH,
     STUDY_LENGTH,
     STUDY_MOMENTUM,
     STUDY_PRECISION,
@@ -46,6 +47,7 @@ EXPERIMENTS: dict[str, Experiment[Any]] = {
         TAB3,
         FIG3,
         TAB1,
+        STUDY_LARGE_BATCH,
         TAB2,
         TAB4,
         TAB6,

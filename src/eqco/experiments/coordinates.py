@@ -33,9 +33,11 @@ class Coordinates:
     num_negatives: int | None = None
     num_queries: int | None = None
     ema_decay: float | None = None
+    learning_rate: float | None = None
     batch_norm: Literal["shuffling", "sync"] | None = None
     precision: Literal["float32", "bfloat16"] | None = None
     epochs: int | None = None
+    warmup_epochs: int | None = None
     after_epochs: float | None = None
     information: float | None = None
     weights: str | None = None

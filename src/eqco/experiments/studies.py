@@ -1,27 +1,30 @@
-"""Studies of ours: the length of training, the momentum of keys, small batches, bfloat16."""
+"""Studies of ours: length of training, momentum of keys, small and large batches, bfloat16."""
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Literal
 
 from eqco.experiments.coordinates import Coordinates, Loss
 from eqco.experiments.grid import Cell, grid_experiment, loss_of
 from eqco.experiments.tab2 import LATER, OTHERS, WITHOUT_NEGATIVES
 from eqco.experiments.tasks import TrainingTask, framework, moco, simclr, simo
-from eqco.recipes import RECIPES
+from eqco.recipes import RECIPES, Recipe, with_settings
 from eqco.recipes.profiles import (
     DESK,
     EMBEDDED,
     FEW_IMAGES,
     PAPER,
     PUBLISHED_EPOCHS,
+    SCALES,
     SMOKE,
     Scale,
 )
+from eqco.theory import scaled_learning_rate
 
 __all__ = [
     "STUDY_FEW_NEGATIVES",
+    "STUDY_LARGE_BATCH",
     "STUDY_LENGTH",
     "STUDY_MOMENTUM",
     "STUDY_PRECISION",
@@ -149,6 +152,75 @@ STUDY_SMALL_BATCH = grid_experiment(
     baselines={
         "Gained over InfoNCE on the batch alone, points of accuracy, seed by seed": plain_batch
     },
+)
+
+
+TIMES = 4  # as large a batch
+
+
+def large_batch_cells(scale: Scale) -> list[Cell]:
+    """A row for N, one for four times N by the linear rule, and others that change one thing of it:
+    β, so that keys lag behind by as many images; the rate; a warm-up; as many steps. Last, N with
+    as few steps as the large batch has.
+    """
+    n, usual = scale.num_queries, PUBLISHED_EPOCHS
+    small = moco("mocov2", scale, count=scale.memory, alpha=None)
+    large = moco("mocov2", scale, count=scale.memory, alpha=None, num_queries=TIMES * n)
+    long, short = (
+        moco("mocov2", scale, count=scale.memory, alpha=None, num_queries=m, epochs=epochs)
+        for m, epochs in ((TIMES * n, TIMES * usual), (n, usual // TIMES))
+    )
+    rate = large.recipe.optimiser.base_learning_rate
+    decay = {"ema_decay": round(decay_of(large.recipe) ** TIMES, 4)}
+    warmup = {"warmup_epochs": max(1, scale.epochs // 10)}
+    tasks = [
+        small,
+        large,
+        with_changes(large, **decay),
+        with_changes(large, base_learning_rate=rate / math.sqrt(TIMES)),
+        with_changes(large, **warmup),
+        long,
+        short,
+    ]
+    by_place = {place_of(task.recipe): task for task in tasks}  # of one epoch there is no quarter
+    return [Cell(at=place, task=task) for place, task in by_place.items()]
+
+
+def with_changes(task: TrainingTask, **settings: float) -> TrainingTask:
+    """The same training with other settings, by name."""
+    return replace(task, recipe=with_settings(task.recipe, **settings))
+
+
+def decay_of(recipe: Recipe) -> float:
+    """β of a method that has a key encoder."""
+    decay: float = asdict(recipe.method)["ema_decay"]
+    return decay
+
+
+def place_of(recipe: Recipe) -> Coordinates:
+    """N, β, the rate that N makes, and the length."""
+    optimiser, n = recipe.optimiser, recipe.training.num_queries
+    return Coordinates(
+        num_queries=n,
+        ema_decay=decay_of(recipe),
+        learning_rate=scaled_learning_rate(
+            optimiser.base_learning_rate, n, optimiser.reference, rule=optimiser.rule
+        ),
+        epochs=recipe.training.epochs,
+        warmup_epochs=int(optimiser.warmup_epochs) or None,
+    )
+
+
+def usual_batch(at: Coordinates, places: Collection[Coordinates]) -> Coordinates:
+    """The smaller batch at the usual length, which is the first."""
+    return next(iter(places))
+
+
+STUDY_LARGE_BATCH = grid_experiment(
+    name="study-large-batch",
+    title="What a large batch costs MoCo v2: the rate, the number of steps, or β for each image?",
+    cells={name: large_batch_cells(SCALES[name]) for name in ("smoke", "few-images", "paper")},
+    baselines={"Less the small batch, points of accuracy, seed by seed": usual_batch},
 )
 
 

@@ -142,6 +142,13 @@ EXHIBITS: dict[str, Exhibit] = dict(
             "InfoNCE, EqCo, its limit, and both with a normaliser that each image remembers.",
         ),
         exhibit(
+            "study-large-batch",
+            "At equal epochs a batch four times as large costs accuracy, though its rate follows "
+            "the linear rule. Each further row changes one thing: how fast the keys follow, the "
+            "rate, a warm-up, the number of steps.",
+            charts.accuracy_bars,
+        ),
+        exhibit(
             "study-gradients",
             "At the last weights of a plain training: the gradient with K negatives drawn for "
             "each query, many times, beside that with all of the batch. The direction of its mean "

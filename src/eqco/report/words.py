@@ -26,7 +26,10 @@ LOSSES = {
     "sogclr": "SogCLR",
 }
 BATCH_NORMS = {"shuffling": "shuffling BN", "sync": "Sync BN"}
-SYMBOLS = {"num_negatives": "K", "num_queries": "N", "alpha": "α", "ema_decay": "β"}
+SYMBOLS = {
+    **{"num_negatives": "K", "num_queries": "N", "alpha": "α", "ema_decay": "β"},
+    "learning_rate": "rate",
+}
 
 
 def words(place: Place) -> str:
@@ -57,6 +60,7 @@ def words(place: Place) -> str:
     parts += [f"memory {place.history_kept:g}"] if place.history_kept is not None else []
     parts += [BATCH_NORMS[place.batch_norm]] if place.batch_norm else []
     parts += [f"{place.epochs} epochs"] if place.epochs is not None else []
+    parts += [f"{place.warmup_epochs} of warm-up"] if place.warmup_epochs is not None else []
     parts += [f"after {place.after_epochs:g} epochs"] if place.after_epochs is not None else []
     parts += [f"information {place.information:g}"] if place.information is not None else []
     plain = ("precision", "weights", "metric", "category")
