@@ -1,4 +1,4 @@
-"""Contrastive learning that does not depend on how many negatives you can afford.
+"""Contrastive learning that depends less on how many negatives you can afford.
 
 The rule: with the margin m = τ·log(α/K), the information bound and the gradient scale of InfoNCE
 hardly depend on the number of negatives K. Names are resolved when first used, so that importing

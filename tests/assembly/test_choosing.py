@@ -98,3 +98,5 @@ def test_a_training_in_python_prints_its_choice_unless_somebody_else_shows_it(
     assert "as given" in said
     train(photos, out=tmp_path / "quiet", show=lambda report: None, **how)
     assert capsys.readouterr().out == ""
+    train(photos, out=tmp_path / "told", on_start=lambda info: None, **how)
+    assert "chosen" not in capsys.readouterr().out

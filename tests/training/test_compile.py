@@ -1,4 +1,4 @@
-"""Compile auto: in long runs, where a trial is faster; kept by the run, refused where impossible."""
+"""Compile auto: in long runs, where a trial is faster; kept by the run, refused where it fails."""
 
 import os
 import signal

@@ -57,7 +57,7 @@ def overview() -> str:
         [
             "usage: eqco COMMAND [options]        (eqco COMMAND --help shows the options)",
             "",
-            "Contrastive learning that does not depend on how many negatives you can afford.",
+            "Contrastive learning that depends less on how many negatives you can afford.",
             "",
             "commands:",
             *lines,
