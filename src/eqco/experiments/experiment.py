@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # tables are printed by commands that train nothing
 
 __all__ = [
     "FOLDERS",
+    "PARTS",
     "Comparison",
     "Ended",
     "Experiment",
@@ -51,6 +52,8 @@ __all__ = [
 
 # Data sets that do not come with the package: `eqco reproduce` has an option for each.
 FOLDERS = ("cifar10", "imagenet", "tiny-imagenet-20", "bccd", "coco")
+# Sets whose training images are a part of another's; accuracies are by the labels of the whole.
+PARTS = {"cifar10-5000": "cifar10"}
 
 
 class HasRecipe(Protocol):
@@ -229,7 +232,7 @@ def command_for(
     `folders` are those known by data set, `options` further flags and their values.
     """
     recipes = [task.to_dict() for task in experiment.recipes(profile)]
-    needs = {recipe.get("data") for recipe in recipes}
+    needs = {PARTS.get(recipe.get("data", ""), recipe.get("data")) for recipe in recipes}
     needs |= {recipe["pretraining"]["data"] for recipe in recipes if "pretraining" in recipe}
     words = ["eqco", "reproduce", experiment.name, "--profile", profile]
     for name in FOLDERS:

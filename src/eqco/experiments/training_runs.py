@@ -10,7 +10,7 @@ from pathlib import Path
 from eqco.assembly import resume, train
 from eqco.data import Source, open_source
 from eqco.data.sources import with_fewer_images
-from eqco.experiments.experiment import MissingDataError, RunContext, processor_seconds
+from eqco.experiments.experiment import PARTS, MissingDataError, RunContext, processor_seconds
 from eqco.experiments.tasks import TrainingTask
 from eqco.recipes import Recipe, recipe_to_dict
 from eqco.runtime.errors import InputError
@@ -25,8 +25,6 @@ IMAGES = {
     "imagenet": 1_281_167,
 }
 TEST_IMAGES = {"groceries": 661, "signs": 409, "cifar10": 10_000, "imagenet": 50_000}
-# Sets whose training images are a part of another's; accuracies are by the labels of the whole.
-PARTS = {"cifar10-5000": "cifar10"}
 
 
 @dataclass(frozen=True, kw_only=True)
