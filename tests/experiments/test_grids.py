@@ -13,7 +13,13 @@ from eqco.experiments import training_runs
 from eqco.experiments.accuracy import protocol_name
 from eqco.experiments.catalog import EXPERIMENTS, find_experiment
 from eqco.experiments.coordinates import Coordinates
-from eqco.experiments.experiment import RunContext, missing_runs, profile_records, reproduce
+from eqco.experiments.experiment import (
+    RunContext,
+    command_for,
+    missing_runs,
+    profile_records,
+    reproduce,
+)
 from eqco.experiments.fig2 import saved_moments
 from eqco.experiments.fig4 import cells as fig4_cells
 from eqco.experiments.grid import differences, quantity_table, under_infonce
@@ -255,6 +261,11 @@ def test_a_small_set_is_trained_on_and_judged_by_the_labels_of_the_whole(
     assert len(seen[0]["train"]) == pytest.approx(60, abs=10)  # whole images of each class
     assert set(seen[0]["train"].labels.tolist()) == set(run.source["train"].labels.tolist())
     assert len(run.source["train"]) == training_runs.IMAGES["groceries"]
+
+
+def test_the_command_for_a_part_names_the_folder_of_the_whole():
+    command = command_for(find_experiment("fig4"), "few-images")
+    assert command == "eqco reproduce fig4 --profile few-images --cifar10 FOLDER"
 
 
 def test_a_quantity_that_older_records_lack_leaves_their_cells_out():
