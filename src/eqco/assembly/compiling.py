@@ -18,9 +18,9 @@ from eqco.runtime.errors import InputError
 
 __all__ = ["check_compiler", "compile_encoders", "compiling_pays"]
 
-# What compiling gains differs between networks and machines, down to a loss of a third
-# (benchmarks/compiling.py), so that a long run tries it: the compiler's wait, and a few steps.
-LONG = 3600.0  # seconds of one view's passes through the encoder
+# What compiling gains differs between networks and machines (benchmarks/compiling.py), so that a
+# long run tries it, which costs the compiler's wait and a few steps.
+LONG = 1200.0  # seconds of one view's passes through the encoder: a training of an hour or so
 GAIN = 0.05  # the share of a step that has to be saved
 TIMED_STEPS = 3
 
@@ -59,7 +59,7 @@ def missing_tool() -> str:
 def compiling_pays(
     encoder: Encoder, *, num_images: int, size: int, steps: int, precision: Precision
 ) -> bool:
-    """What auto chooses: to compile networks of ours, on a CPU, by one process, in a run of hours,
+    """What auto chooses: to compile networks of ours, on a CPU, by one process, in a long run,
     where a trial shows that it saves time.
 
     Args:

@@ -43,7 +43,7 @@ def heading(about: "RunInfo", place: str) -> list[str]:
     if about.asked.training.precision == "auto":
         lines.append(f"precision auto: {recipe.training.precision}")
     if recipe.training.compile and about.step < total:
-        lines.append("compiling the encoders first: the first step takes up to a minute or more")
+        lines.append("compiling the encoders first: the first step takes up to a minute or so")
     if channels != 3:
         names = ", ".join(about.left_out)
         without = f"; left out, since they need three colour channels: {names}" if names else ""
