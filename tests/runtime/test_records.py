@@ -2,10 +2,12 @@
 
 import dataclasses
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
 
+import eqco
 from eqco.runtime.errors import InputError
 from eqco.runtime.records import (
     Record,
@@ -191,3 +193,22 @@ def test_hardware_and_code_say_what_ran():
     assert code_version().startswith(eqco.__version__)
     assert hardware()["processor"]
     assert hardware()["cores"] >= 1
+
+
+def test_a_changed_record_leaves_the_version_of_the_code_and_changed_code_does_not(
+    tmp_path, monkeypatch
+):
+    source, kept = tmp_path / "src" / "eqco" / "__init__.py", tmp_path / "results" / "a.json"
+    for file in (source, kept):
+        file.parent.mkdir(parents=True)
+        file.write_text("")
+    identity = ["-c", "user.name=eqco", "-c", "user.email=eqco@localhost"]
+    for words in (["init", "-q"], ["add", "."], [*identity, "commit", "-qm", "first"]):
+        subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    monkeypatch.setattr(eqco, "__file__", str(source))
+    measure = code_version.__wrapped__
+    clean = measure()
+    kept.write_text("{}")
+    assert measure() == clean
+    source.write_text("changed")
+    assert measure() == f"{clean}-dirty"

@@ -268,18 +268,15 @@ def code_version() -> str:
     folder = Path(eqco.__file__).parent
     if shutil.which("git") is None:
         return eqco.__version__
-    answer = subprocess.run(
-        ["git", "describe", "--always", "--dirty", "--abbrev=10", "--exclude=*"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-    )
-    tracked = subprocess.run(
-        ["git", "ls-files", "--error-unmatch", "__init__.py"], cwd=folder, capture_output=True
-    )
+    git = functools.partial(subprocess.run, cwd=folder, capture_output=True, text=True)
+    answer = git(["git", "describe", "--always", "--abbrev=10", "--exclude=*"])
+    tracked = git(["git", "ls-files", "--error-unmatch", "__init__.py"])
     if answer.returncode or tracked.returncode:
         return eqco.__version__
-    return f"{eqco.__version__}+{answer.stdout.strip()}"
+    # a record that replaces an older one changes no code
+    changed = git(["git", "diff", "--quiet", "HEAD", "--", ":(top)", ":(top,exclude)results"])
+    dirty = DIRTY if changed.returncode else ""
+    return f"{eqco.__version__}+{answer.stdout.strip()}{dirty}"
 
 
 def hardware() -> dict[str, Any]:
