@@ -17,7 +17,14 @@ import tempfile
 import time
 from statistics import median
 
-from measure import command_line, in_own_process, interleave, keep_record, read_options
+from measure import (
+    command_line,
+    in_own_process,
+    interleave,
+    keep_record,
+    read_options,
+    settings_named,
+)
 
 SETTINGS = {
     "light, 32 px, N = 64": {"backbone": "light", "size": 32, "n": 64, "seconds": 10},
@@ -59,9 +66,7 @@ def main() -> None:
     parser = command_line(__doc__, rounds=3, quick=False)
     parser.add_argument("--only", default="", metavar="SETTING", help="whose names begin so")
     options = read_options(parser, child)
-    chosen = [title for title in SETTINGS if title.startswith(options.only)]
-    if not chosen:
-        parser.error(f"--only {options.only}: there are {'; '.join(SETTINGS)}.")
+    chosen = settings_named(parser, options.only, SETTINGS)
     for title in chosen:
         setting, begun, seconds = SETTINGS[title], time.time(), {way: [] for way in WAYS}
         waits, precision = [], ""

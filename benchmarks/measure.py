@@ -44,6 +44,16 @@ def read_options(
     return options
 
 
+def settings_named(
+    parser: argparse.ArgumentParser, only: str, settings: Mapping[str, Any]
+) -> list[str]:
+    """The settings whose names begin as `--only` has it."""
+    chosen = [title for title in settings if title.startswith(only)]
+    if not chosen:
+        parser.error(f"--only {only}: there are {'; '.join(settings)}.")
+    return chosen
+
+
 def named_folders(given: Sequence[str]) -> dict[str, tuple[str, int]]:
     """`NAME=FOLDER[:COUNT]` by name: the folder, and how many training images; 0: all.
 

@@ -38,6 +38,7 @@ from measure import (
     interleave,
     keep_record,
     read_options,
+    settings_named,
 )
 from peers import PEERS
 from photos import IMAGES, Photos
@@ -287,9 +288,7 @@ def main() -> None:
     parser = command_line(__doc__, rounds=3, quick=False)
     parser.add_argument("--only", default="", metavar="SETTING", help="such as light")
     options = read_options(parser, child)
-    chosen = [title for title in SETTINGS if title.startswith(options.only)]
-    if not chosen:
-        parser.error(f"--only {options.only}: there are {'; '.join(SETTINGS)}.")
+    chosen = settings_named(parser, options.only, SETTINGS)
     if "stable-pretraining SimCLR" not in PEERS:
         print("stable-pretraining is not installed and left out")
     others = {name.split()[0] for name in PEERS} - {"MoCo-style"}
