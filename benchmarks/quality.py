@@ -8,8 +8,7 @@ Each contender trains in a process of its own for the same wall-clock time, from
 last step; evaluation is not counted. A folder has train and test (or val, of which nothing else is
 used) with a folder for each class. kNN and probe are on test images at 32 pixels, in the same way
 for all; curves are kNN at tenths of the time, among at most 5,000 training and 1,000 test images.
-Ours runs once more with 0.35 of the minutes: what
-others reach in ten it should have by then.
+Ours runs once more with 0.35 of the minutes: what others reach in ten it should have by then.
 
 lightly's tutorials: SimCLR with ResNet-18, batches of 256, rate 0.06, weight decay 5e-4, τ = 0.5;
 MoCo with ResNet-18, batches of 512, a bank of 4096, rate 0.06, τ = 0.1, β = 0.99; both at 32
@@ -268,6 +267,8 @@ def ours(question: dict, watch: Watch) -> dict:
             on_start=about.append,
             show=lambda report: seen.update({report.step: time.perf_counter() - began}),
         )
+        if outcome.stopped_by is not None:
+            raise SystemExit(f"the training was stopped at step {outcome.step}; it says nothing")
         recipe = about[0].recipe
         run = RunDirectory(outcome.path)
         probes = [
