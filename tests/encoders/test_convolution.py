@@ -6,7 +6,15 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.testing import assert_close
 
-from eqco.encoders.convolution import Conv1x1, Conv3x3, WeightGradient
+from eqco.encoders.convolution import (
+    Blocks,
+    Conv1x1,
+    Conv3x3,
+    WeightGradient,
+    convolve_2x2,
+    convolve_pixels,
+    fastest_way,
+)
 
 SIDES = [(1, 1), (1, 3), (2, 1), (2, 2)]
 
@@ -63,13 +71,60 @@ def test_the_gradient_of_weights_by_one_product_is_that_of_the_convolution(
     )
 
 
+def test_the_blocks_of_a_kernel_of_one_channel():
+    """Output (i, j) meets input (k, l) by the tap (k − i + 1, l − j + 1); taps are 1 to 9."""
+    taps = torch.arange(1.0, 10.0).view(1, 1, 3, 3)
+    expected = [[5, 6, 8, 9], [4, 5, 7, 8], [2, 3, 5, 6], [1, 2, 4, 5]]
+    assert Blocks.apply(taps, 1).tolist() == expected
+    assert Blocks.apply(taps, 2).tolist() == expected[:1]
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@given(seed=st.integers(0, 2**31 - 1), channels=st.tuples(st.integers(1, 5), st.integers(1, 5)))
+def test_a_convolution_of_2x2_by_one_product_is_the_convolution(seed, channels, stride):
+    """Small whole numbers are exact in bfloat16, and so must be value and gradients."""
+    draw = torch.Generator().manual_seed(seed)
+
+    def whole_numbers(*shape):
+        return torch.randint(-2, 3, shape, generator=draw).bfloat16()
+
+    maps = whole_numbers(3, channels[0], 2, 2).requires_grad_()
+    weight = whole_numbers(channels[1], channels[0], 3, 3).requires_grad_()
+    found = convolve_2x2(maps, weight, stride=stride)
+    exact = [each.detach().double().requires_grad_() for each in (maps, weight)]
+    expected = F.conv2d(*exact, stride=stride, padding=1)
+    upstream = whole_numbers(*expected.shape)
+    assert torch.equal(found.double(), expected)
+    gradients = torch.autograd.grad(found, [maps, weight], upstream)
+    for ours, theirs in zip(
+        gradients, torch.autograd.grad(expected, exact, upstream.double()), strict=True
+    ):
+        assert torch.equal(ours.double(), theirs)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("sides", [(1, 1), (2, 2), (1, 3), (4, 3)])
+def test_a_1x1_convolution_by_one_product_is_the_convolution(sides, stride):
+    torch.manual_seed(0)
+    maps = torch.randn(3, 4, *sides, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(5, 4, 1, 1, dtype=torch.float64, requires_grad=True)
+    found, expected = (
+        convolve_pixels(maps, weight, stride=stride),
+        F.conv2d(maps, weight, stride=stride),
+    )
+    assert_close(found, expected)
+    upstream = torch.randn_like(expected)
+    ours, theirs = (torch.autograd.grad(y, [maps, weight], upstream) for y in (found, expected))
+    assert_close(ours, theirs)
+
+
 @pytest.mark.parametrize("side", [1, 2, 4, 8, 16])
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("kind", [Conv1x1, Conv3x3])
 def test_in_bfloat16_both_gradients_are_those_of_float32_to_rounding(kind, stride, side):
     torch.manual_seed(0)
     layer = kind(32, 48, stride).to(memory_format=torch.channels_last)
-    maps = torch.randn(8, 32, side, side).to(memory_format=torch.channels_last).requires_grad_()
+    maps = torch.randn(32, 32, side, side).to(memory_format=torch.channels_last).requires_grad_()
     exact = torch.autograd.grad(layer(maps).square().sum(), [maps, layer.weight])
     with torch.autocast("cpu", dtype=torch.bfloat16):
         output = layer(maps)
@@ -92,10 +147,11 @@ def test_odd_maps_are_halved_as_torch_does_it(sides):
     assert (found.float() - expected).norm() < 0.02 * expected.norm()
 
 
-def test_a_layer_used_twice_gets_the_sum_and_its_output_may_be_changed_in_place():
+@pytest.mark.parametrize(("side", "stride"), [(4, 2), (2, 1), (1, 1)])
+def test_a_layer_used_twice_gets_the_sum_and_its_output_may_be_changed_in_place(side, stride):
     torch.manual_seed(0)
-    layer = Conv3x3(16, 16, 2)
-    first, second = torch.randn(2, 4, 16, 4, 4)
+    layer = Conv3x3(16, 16, stride)
+    first, second = torch.randn(2, 32, 16, side, side)
     exact = torch.autograd.grad(
         sum(layer(maps).relu().square().sum() for maps in (first, second)), layer.weight
     )[0]
@@ -106,18 +162,38 @@ def test_a_layer_used_twice_gets_the_sum_and_its_output_may_be_changed_in_place(
     assert (found - exact).norm() < 0.02 * exact.norm()
 
 
-def uses_the_product(layer, maps):
-    return type(layer(maps).grad_fn).__name__ == "WeightGradientBackward"
+def way(layer, *sides, count=64):
+    maps = torch.randn(count, layer.in_channels, *sides)
+    return fastest_way(maps, layer.weight, stride=layer.stride[0])
 
 
-def test_the_product_is_for_gradients_in_bfloat16_of_small_maps():
-    layer, maps = Conv3x3(8, 8, 2), torch.randn(2, 8, 4, 4)
-    assert not uses_the_product(layer, maps)
+def test_who_computes_what():
+    strided, kernel, pixel = Conv3x3(8, 8, 2), Conv3x3(8, 8), Conv1x1(8, 8)
+    assert {way(layer, 2, 2) for layer in (strided, kernel, pixel)} == {"torch"}  # float32
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert uses_the_product(layer, maps)
-        assert uses_the_product(Conv1x1(8, 8), maps)
-        assert not uses_the_product(layer, torch.randn(2, 8, 32, 32))
-        assert not uses_the_product(Conv3x3(8, 8), maps)
+        assert way(strided, 2, 2) == way(kernel, 2, 2) == "products"
+        assert way(pixel, 4, 4) == way(Conv1x1(8, 8, 2), 16, 16) == "products"
+        assert way(strided, 4, 4) == way(strided, 16, 16) == "gradient"
+        assert way(strided, 32, 32) == way(kernel, 4, 4) == way(pixel, 8, 8) == "torch"
+        assert way(kernel, 2, 2, count=8) == "torch"
         with torch.no_grad():
-            assert not uses_the_product(layer, maps)
-        assert not uses_the_product(layer.requires_grad_(False), maps)
+            assert way(strided, 4, 4) == "torch"
+            assert way(kernel, 2, 2) == way(pixel, 4, 4) == "products"
+        assert way(strided.requires_grad_(False), 4, 4) == "torch"
+
+
+def test_without_gradient_a_strided_1x1_convolution_is_one_product():
+    """Not one for each image, which takes many times as long."""
+    layer = Conv1x1(16, 32, 2)
+    maps = torch.randn(64, 16, 8, 8).to(memory_format=torch.channels_last)
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        layer(maps)
+        with torch.profiler.profile() as profile:
+            layer(maps)
+    assert not {"aten::bmm", "aten::convolution"} & {event.key for event in profile.key_averages()}
+
+
+def test_float64_stays_float64_under_autocast():
+    layer, maps = Conv3x3(4, 4).double(), torch.randn(64, 4, 2, 2, dtype=torch.float64)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert layer(maps).dtype == torch.float64

@@ -1,6 +1,6 @@
-"""Convolutions of our own networks: torch's, but for two things that torch does badly on CPUs."""
+"""Convolutions of our own networks: torch's, but for what torch does badly on CPUs in bfloat16."""
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -9,12 +9,17 @@ from torch.autograd.function import once_differentiable
 
 __all__ = ["Conv1x1", "Conv3x3"]
 
-# Output maps, in pixels, up to which one matrix product was measured to be the faster way to a
-# gradient of weights in bfloat16 (benchmarks/convolution.py): of 3×3 kernels at stride 2 (where no
-# larger map was tried) and 1, and of 1×1.
+# Output maps, in pixels, up to which products were measured to be faster in bfloat16
+# (benchmarks/convolution.py): for all of a 1×1 convolution, and, at stride 2, for that and for the
+# gradient of the weights of other kernels; no larger map was tried at stride 2.
+LARGEST = 16
 LARGEST_STRIDED = 64
-LARGEST_3X3 = 4
-LARGEST_1X1 = 16
+# So many maps of 2×2 make products with a 3×3 kernel pay; with fewer, laying out the weights takes
+# what they save.
+SMALLEST_BATCH = 32
+
+# Who computes: torch; torch, but for the gradient of the weights; or matrix products alone.
+Way = Literal["torch", "gradient", "products"]
 
 
 class Conv1x1(nn.Conv2d):
@@ -49,25 +54,94 @@ class Conv3x3(nn.Conv2d):
 
 
 def convolve(maps: Tensor, weight: Tensor, *, stride: int, padding: tuple[int, int]) -> Tensor:
-    """torch's convolution; the gradient of its weights is one product where that is faster."""
-    if not product_is_faster(maps, weight, stride=stride):
+    """A convolution, in the way that is fastest for maps of this size."""
+    way = fastest_way(maps, weight, stride=stride)
+    if way == "torch":
         return F.conv2d(maps, weight, stride=stride, padding=padding)
+    if way == "products":
+        one_pixel = weight.shape[2:] == (1, 1)
+        return (convolve_pixels if one_pixel else convolve_2x2)(maps, weight, stride=stride)
     outputs = F.conv2d(maps, weight.detach(), stride=stride, padding=padding)
     passed: Tensor = WeightGradient.apply(outputs, maps.detach(), weight, stride, padding)
     return passed
 
 
-def product_is_faster(maps: Tensor, weight: Tensor, *, stride: int) -> bool:
-    """Whether the gradient of the weights is wanted, in bfloat16 on a CPU, from small maps."""
-    if not (maps.device.type == "cpu" and weight.requires_grad and torch.is_grad_enabled()):
-        return False
-    autocast = torch.is_autocast_enabled("cpu")
-    if (torch.get_autocast_dtype("cpu") if autocast else maps.dtype) != torch.bfloat16:
-        return False
-    pixels = -(-maps.shape[2] // stride) * -(-maps.shape[3] // stride)
+def fastest_way(maps: Tensor, weight: Tensor, *, stride: int) -> Way:
+    """Other than torch's only in bfloat16 on a CPU, for small maps."""
+    if not in_bfloat16(maps):
+        return "torch"
+    pixels = -(-maps.shape[2] // stride) * -(-maps.shape[3] // stride)  # of an output map
+    small = pixels <= (LARGEST if stride == 1 else LARGEST_STRIDED)
     if weight.shape[2:] == (1, 1):
-        return pixels <= LARGEST_1X1
-    return pixels <= (LARGEST_3X3 if stride == 1 else LARGEST_STRIDED)
+        return "products" if small else "torch"
+    if weight.shape[2:] == (3, 3) and maps.shape[2:] == (2, 2) and stride <= 2:
+        return "products" if maps.shape[0] >= SMALLEST_BATCH else "torch"
+    learns = weight.requires_grad and torch.is_grad_enabled()
+    return "gradient" if learns and small and stride > 1 else "torch"
+
+
+def in_bfloat16(maps: Tensor) -> bool:
+    """Whether a convolution of these maps is computed in bfloat16 on a CPU."""
+    autocast = torch.is_autocast_enabled("cpu")
+    dtype = torch.get_autocast_dtype("cpu") if autocast else maps.dtype
+    # autocast leaves float64 as it is
+    return maps.device.type == "cpu" and dtype == torch.bfloat16 and maps.dtype != torch.float64
+
+
+def convolve_pixels(maps: Tensor, weight: Tensor, *, stride: int) -> Tensor:
+    """A 1×1 convolution: one product of all pixels with the weights."""
+    pixels = maps[:, :, ::stride, ::stride].permute(0, 2, 3, 1)
+    # one matrix: of more dimensions torch makes many small products where no gradient is wanted
+    seen = F.linear(pixels.flatten(0, 2), weight.flatten(1))
+    return seen.view(*pixels.shape[:3], -1).permute(0, 3, 1, 2)
+
+
+def convolve_2x2(maps: Tensor, weight: Tensor, *, stride: int) -> Tensor:
+    """A 3×3 convolution with padding of maps of 2×2, where each output sees every pixel.
+
+    One product with 16 blocks of weights at stride 1, where a padded convolution has 36.
+    """
+    matrix: Tensor = Blocks.apply(weight, stride)
+    seen = F.linear(maps.permute(0, 2, 3, 1).flatten(1), matrix)
+    side = 2 // stride
+    return seen.view(maps.shape[0], side, side, weight.shape[0]).permute(0, 3, 1, 2)
+
+
+class Blocks(torch.autograd.Function):
+    """The weights of a 3×3 kernel, by what they connect in a map of 2×2, in bfloat16.
+
+    From (channels, channels_in, 3, 3) to (outputs · channels, 4 · channels_in), where output (i, j)
+    meets input (k, l) by the tap (k − i + 1, l − j + 1). It can be differentiated once.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, stride: int) -> Tensor:
+        """The matrix."""
+        ctx.weight, ctx.stride = (weight.shape, weight.dtype), stride
+        taps = weight.detach().bfloat16().permute(0, 2, 3, 1)
+        blocks = torch.stack([taps[:, rows, columns] for rows, columns in windows_of(stride)])
+        return blocks.flatten(2).flatten(0, 1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        """Each tap's sum over the places where it is used."""
+        (channels, channels_in, *kernel), dtype = ctx.weight
+        found = gradient.new_zeros(channels, *kernel, channels_in, dtype=torch.float32)
+        blocks = gradient.view(-1, channels, 2, 2, channels_in)
+        for block, (rows, columns) in zip(blocks, windows_of(ctx.stride), strict=True):
+            found[:, rows, columns] += block
+        return found.permute(0, 3, 1, 2).to(dtype), None
+
+
+def windows_of(stride: int) -> list[tuple[slice, slice]]:
+    """Rows and columns of a 3×3 kernel that meet a map of 2×2, for each output pixel.
+
+    >>> windows_of(2)
+    [(slice(1, 3, None), slice(1, 3, None))]
+    """
+    slices = [slice(1 - output, 3 - output) for output in range(0, 2, stride)]
+    return [(rows, columns) for rows in slices for columns in slices]
 
 
 class WeightGradient(torch.autograd.Function):

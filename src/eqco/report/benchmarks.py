@@ -219,17 +219,21 @@ def method_tables(record: Record) -> list[Table]:
 
 
 def convolution_tables(record: Record) -> list[Table]:
-    """Both ways to the gradient of a layer's weights, a table for each network."""
+    """The ways to compute a layer, a table for each network."""
+    ways = record.recipe["ways"]
+
+    def milliseconds(way: str, of: Metrics) -> str:
+        return f"{1e3 * of(way):.2f}" if of(way) else "–"
+
     columns: dict[str, Column] = {
-        "torch, ms": number("torch", "{:.2f}", unit=1e3),
-        "one product, ms": number("product", "{:.2f}", unit=1e3),
-        "used": lambda of: "product" if of("used") else "torch",
+        name: partial(milliseconds, name) for name in record.recipe["columns"]
     }
+    columns["used"] = lambda of: ways[int(of("used"))]
     return [
         table_of(
-            "layers of one shape",
+            "layers of one shape, ms",
             {
-                layer: metrics_of(record, f"{title}/{layer}/")
+                layer: metrics_of(record, f"{title}/{layer}/", missing=0.0)
                 for layer in distinct(
                     key.split("/")[1] for key in record.metrics if key.startswith(f"{title}/")
                 )
@@ -453,8 +457,9 @@ BENCHMARKS: dict[str, Benchmark] = {
         parts="backbone",
     ),
     "bench-convolution": Benchmark(
-        title="The gradient of weights in bfloat16",
-        shows="torch's way beside one matrix product, for each convolution of our networks.",
+        title="Convolutions in bfloat16",
+        shows="Each convolution of our networks, forward and backward and forward alone: by torch, "
+        "with the gradient of the weights by one matrix product, and by products throughout.",
         tables=convolution_tables,
         template="{threads} threads; median of {rounds} rounds.",
     ),
