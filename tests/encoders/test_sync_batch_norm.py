@@ -82,3 +82,29 @@ def test_under_autocast_statistics_stay_in_float32():
         values = layer(images)
     assert values.dtype == torch.bfloat16
     assert_close(layer.running_mean, 0.1 * images.float().mean((0, 2, 3)))
+
+
+@pytest.mark.parametrize("affine", [True, False])
+@pytest.mark.parametrize("shape", [(64, 8, 4, 4), (256, 8)], ids=str)
+@pytest.mark.parametrize("channels_last", [True, False])
+def test_in_bfloat16_the_gradient_is_rounded_and_nothing_else(shape, affine, channels_last):
+    """Each entry is within two roundings of bfloat16 (8 bits) of the exact gradient."""
+    torch.manual_seed(0)
+    kind = nn.BatchNorm2d if len(shape) == 4 else nn.BatchNorm1d
+    plain = kind(8, affine=affine).double()
+    if affine:
+        nn.init.uniform_(plain.weight, 1, 3)
+        nn.init.normal_(plain.bias)
+    synchronised = sync_batch_norm(kind(8, affine=affine))
+    synchronised.load_state_dict(plain.state_dict())
+    images, outer = torch.randn(2, *shape).bfloat16()
+    if channels_last and len(shape) == 4:
+        images, outer = (x.to(memory_format=torch.channels_last) for x in (images, outer))
+    images.requires_grad_()
+    exact = images.detach().double().requires_grad_()
+    synchronised(images).backward(outer)
+    plain(exact).backward(outer.double())
+    assert images.grad.dtype == torch.bfloat16
+    assert_close(images.grad.double(), exact.grad, rtol=2**-7, atol=2**-7)
+    for own, expected in zip(synchronised.parameters(), plain.parameters(), strict=True):
+        assert_close(own.grad.double(), expected.grad, rtol=2**-7, atol=0.05)

@@ -94,8 +94,11 @@ def joint_statistics(input: Tensor) -> tuple[Tensor, Tensor, int]:
 
     The processes' means and variances are combined, not sums of squares, which would cancel.
     """
-    exact = input.to(torch.promote_types(input.dtype, torch.float32))
-    mean, variance = torch.batch_norm_update_stats(exact, None, None, 0.0)
+    # running statistics that are thrown away: their type makes those of half precision exact,
+    # without a copy of the input
+    dtype = torch.promote_types(input.dtype, torch.float32)
+    unused = input.new_zeros(2, input.shape[1], dtype=dtype)
+    mean, variance = torch.batch_norm_update_stats(input, unused[0], unused[1], 0.0)
     count = input[:, 0].numel()
     own = torch.cat([mean, variance, mean.new_tensor([count])])
     rows = processes.gather(own[None])
@@ -136,9 +139,20 @@ class _Normalise(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         input, weight, mean, variance = ctx.saved_tensors
-        only_sums = [False, True, True]  # of this process: Σ x̂·dL/dy and Σ dL/dy
-        _, weight_gradient, bias_gradient = torch.ops.aten.native_batch_norm_backward(
-            gradients[0], input, weight, mean, variance, None, None, False, ctx.eps, only_sums
+        # half precision beside the statistics' float32: addcmul_ would first make copies of both
+        mixed = gradients[0].dtype != variance.dtype
+        # of this process: w·dL/dy/σ where it is wanted, Σ x̂·dL/dy and Σ dL/dy
+        direct, weight_gradient, bias_gradient = torch.ops.aten.native_batch_norm_backward(
+            gradients[0],
+            input,
+            weight,
+            mean,
+            variance,
+            None,
+            None,
+            False,
+            ctx.eps,
+            [mixed, True, True],
         )
         sums = processes.sum_over_processes(torch.stack([weight_gradient, bias_gradient]))
         scale = torch.rsqrt(variance + ctx.eps)
@@ -147,6 +161,9 @@ class _Normalise(torch.autograd.Function):
         # what the statistics add is linear in x̂, and is made by the same kernel as the forward
         means = sums * (scale / -ctx.count)
         through = F.batch_norm(input, mean, variance, means[0], means[1], eps=ctx.eps)
-        through.addcmul_(gradients[0], scale.view(-1, *[1] * (input.dim() - 2)))
+        if mixed:
+            through.add_(direct)
+        else:
+            through.addcmul_(gradients[0], scale.view(-1, *[1] * (input.dim() - 2)))
         affine = (None, None) if weight is None else (weight_gradient, bias_gradient)
         return through, *affine, None, None, None, None
