@@ -93,7 +93,8 @@ def test_what_it_will_hold_is_known_before(tmp_path, save_image):
     pixels = 4 * 3 * (18 * 27 + 9 * 7 + 36 * 18)
     assert estimate_bytes(images, SIDE) == pixels
     written = sum(len(each) for name, each in contents(tmp_path).items() if "pixels" in name)
-    assert written == pixels + 12 * 16  # two numbers of 8 bytes for each image
+    # two numbers of 8 bytes for each image, a checksum of 8 for each of three files
+    assert written == pixels + 12 * 16 + 3 * 8
 
 
 def test_after_a_stop_only_what_is_missing_is_decoded(tmp_path, save_image, monkeypatch):
@@ -108,6 +109,31 @@ def test_after_a_stop_only_what_is_missing_is_decoded(tmp_path, save_image, monk
     monkeypatch.setattr(FileImages, "read", lambda s, n: decoded.append(n) or read(s, n))
     cached(images, tmp_path)
     assert decoded == [4, 5, 6, 7, 8, 9]
+    assert contents(tmp_path) == whole
+
+
+@pytest.mark.parametrize("place", [0, 8, 100, -1])
+def test_a_file_with_a_changed_byte_is_written_anew(place, tmp_path, save_image):
+    """Of the checksum, of the heights, of the pixels, and the last."""
+    images = files(tmp_path, save_image, [(36, 54), (20, 30)] * 5)
+    cached(images, tmp_path)
+    whole = contents(tmp_path)
+    file = tmp_path / "cache" / "000001.pixels"
+    content = bytearray(file.read_bytes())
+    content[place] ^= 1
+    file.write_bytes(content)
+    cached(images, tmp_path)
+    assert contents(tmp_path) == whole
+
+
+@pytest.mark.parametrize("length", [0, 1, 8, 30])
+def test_a_file_that_was_cut_off_is_written_anew(length, tmp_path, save_image):
+    images = files(tmp_path, save_image, [(36, 54), (20, 30)] * 5)
+    cached(images, tmp_path)
+    whole = contents(tmp_path)
+    file = tmp_path / "cache" / "000001.pixels"
+    file.write_bytes(file.read_bytes()[:length])
+    cached(images, tmp_path)
     assert contents(tmp_path) == whole
 
 

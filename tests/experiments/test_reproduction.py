@@ -43,7 +43,7 @@ def counting_experiment(done):
     return Experiment(
         name="counted",
         title="",
-        profiles={"smoke": [Counted(1), Counted(2), Counted(3)]},
+        profiles={"smoke": [Counted(3), Counted(1), Counted(2)]},
         seeds={"smoke": (0,)},
         size=lambda task: task.size,
         run=run,
@@ -66,10 +66,16 @@ def test_only_what_is_missing_is_run(tmp_path):
     records = reproduce(experiment, "smoke", [0], tmp_path)
     records[1].path(tmp_path).unlink()
     done.clear()
-    assert missing_runs(experiment, "smoke", [0, 1], tmp_path)[0] == (Counted(2), 0)
     reproduce(experiment, "smoke", [0, 1], tmp_path, RunContext(advance=steps.append))
-    assert done == [(2, 0), (1, 1), (2, 1), (3, 1)]
-    assert steps == [2, 1, 2, 3]
+    assert len(done) == 4
+    assert set(done) == {(1, 1), (2, 1), (3, 1), (records[1].recipe["size"], 0)}
+    assert steps == [size for size, _ in done]
+
+
+def test_of_each_seed_short_runs_come_first(tmp_path):
+    done = []
+    reproduce(counting_experiment(done), "smoke", [1, 0], tmp_path)
+    assert done == [(1, 1), (2, 1), (3, 1), (1, 0), (2, 0), (3, 0)]
 
 
 def test_a_run_that_was_stopped_leaves_the_finished_ones(tmp_path):

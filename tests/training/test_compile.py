@@ -62,16 +62,20 @@ def trial_of(monkeypatch, *, compiled):
 
 
 @pytest.mark.parametrize(("compiled", "chosen"), [(0.94, True), (0.96, False), (1.4, False)])
-def test_a_long_run_is_compiled_where_a_trial_of_its_batch_is_faster(compiled, chosen, monkeypatch):
+def test_a_long_run_is_compiled_where_a_trial_of_its_batch_is_faster(
+    compiled, chosen, monkeypatch, capsys
+):
     sizes = trial_of(monkeypatch, compiled=compiled)
     assert pays(steps=1200) is chosen
     assert sizes == [2, 16]
+    assert "trying whether compiling the encoder saves time" in capsys.readouterr().err
 
 
-def test_a_short_run_is_not_tried(monkeypatch):
+def test_a_short_run_is_not_tried(monkeypatch, capsys):
     sizes = trial_of(monkeypatch, compiled=0.1)
     assert not pays(steps=1199)
     assert sizes == [2]
+    assert capsys.readouterr().err == ""
 
 
 def test_auto_compiles_neither_foreign_networks_nor_several_processes(monkeypatch):

@@ -3,6 +3,7 @@
 import copy
 import os
 import shutil
+import sys
 import sysconfig
 import time
 from collections.abc import Sequence
@@ -60,7 +61,7 @@ def compiling_pays(
     encoder: Encoder, *, num_images: int, size: int, steps: int, precision: Precision
 ) -> bool:
     """What auto chooses: to compile networks of ours, on a CPU, by one process, in a long run,
-    where a trial shows that it saves time.
+    where a trial shows that it saves time. The wait for the trial is announced.
 
     Args:
         encoder: what a step trains, by `num_images` of `size` pixels at once.
@@ -76,6 +77,11 @@ def compiling_pays(
     (short,) = seconds_per_step([plain], images[:few], precision)
     if short * num_images / few * steps < LONG:
         return False
+    print(
+        "a long training: trying whether compiling the encoder saves time, up to a minute or so",
+        file=sys.stderr,
+        flush=True,
+    )
     compiled = copy.deepcopy(encoder).train()
     compiled.compile(dynamic=False)
     before, after = seconds_per_step([plain, compiled], images, precision)

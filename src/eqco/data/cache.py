@@ -9,6 +9,7 @@ very same views.
 import json
 import math
 import shutil
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,8 +31,9 @@ from eqco.runtime.atomic_files import atomic_write, unwritable_error, write_text
 __all__ = ["CachedImages", "cached_side", "fill_cache", "fits_cache"]
 
 CHUNK = 256  # images per file: what is decoded again at most after a stop
+CHECKSUM = 8  # bytes that a file begins with: the CRC-32 of the others, as int64
 SAMPLE = 1000  # headers that are read to know how large all will be
-FORMAT = 1  # of the files: those of another are written anew
+FORMAT = 2  # of the files: those of another are written anew
 
 
 def cached_side(views: Sequence[ViewSpec]) -> int:
@@ -94,7 +96,7 @@ class CachedImages(Images):
         return np.dtype(np.float32 if self.layout.deep else np.uint8)
 
     def chunk_file(self, chunk: int) -> Path:
-        """Where a chunk lies: heights and widths as int64 (n, 2), then all pixels."""
+        """Where a chunk lies: a checksum, heights and widths as int64 (n, 2), then all pixels."""
         return self.folder / f"{chunk:06d}.pixels"
 
     def chunk_length(self, chunk: int) -> int:
@@ -104,7 +106,9 @@ class CachedImages(Images):
     def open_chunk(self, chunk: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Heights and widths, where each image ends, and all pixels, which stay on disk."""
         file, table = self.chunk_file(chunk), 16 * self.chunk_length(chunk)
-        content = np.memmap(file, dtype=np.uint8, mode="r")
+        content = np.memmap(file, dtype=np.uint8, mode="r")[CHECKSUM:]
+        if len(content) < table:
+            raise ValueError(f"{file} is damaged")
         sides = np.array(content[:table]).view(np.int64).reshape(-1, 2)
         ends = np.cumsum(sides.prod(axis=1) * self.channels)
         if len(content) != table + ends[-1] * self.dtype.itemsize:
@@ -112,12 +116,18 @@ class CachedImages(Images):
         return sides, ends, content[table:].view(self.dtype)
 
     def has_chunk(self, chunk: int) -> bool:
-        """Whether a chunk is there, and whole."""
+        """Whether a chunk is there, and as it was written."""
         try:
             self.open_chunk(chunk)
+            content = np.memmap(self.chunk_file(chunk), dtype=np.uint8, mode="r")
         except (OSError, ValueError):
             return False
-        return True
+        return checksum(content[CHECKSUM:].data) == content[:CHECKSUM].tobytes()
+
+
+def checksum(content: bytes | memoryview) -> bytes:
+    """The bytes that a file of this content begins with."""
+    return zlib.crc32(content).to_bytes(CHECKSUM, "little")
 
 
 def shrunk_sides(height: int, width: int, side: int) -> tuple[int, int]:
@@ -245,4 +255,5 @@ class MissingChunks(Dataset):
                 continue
             sides.append((image.height, image.width))
             pixels.append(np.asarray(image).tobytes())
-        return np.array(sides, dtype=np.int64).tobytes() + b"".join(pixels)
+        content = np.array(sides, dtype=np.int64).tobytes() + b"".join(pixels)
+        return checksum(content) + content

@@ -252,11 +252,13 @@ def processor_seconds() -> float:
 def missing_runs(
     experiment: Experiment[Task], profile: str, seeds: Sequence[int], results: Path
 ) -> list[tuple[Task, int]]:
-    """The runs that have no record yet, seed by seed."""
+    """The runs that have no record yet, seed by seed; of one seed those of the fewest units of
+    progress first, so that a table fills early.
+    """
     return [
         (task, seed)
         for seed in seeds
-        for task in experiment.recipes(profile)
+        for task in sorted(experiment.recipes(profile), key=experiment.size)
         if find_record(results, experiment.folder, profile, task.to_dict(), seed) is None
     ]
 
