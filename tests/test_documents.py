@@ -7,15 +7,14 @@ import json
 import re
 import shlex
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
+from filling import FILLING, ROOT
 
 from eqco.runtime.errors import InputError
 from eqco.runtime.records import Record, read_record, require_committed
 
-ROOT = Path(__file__).parents[1]
 LINE = re.compile(r"^\| (\d+) \|(.*)\|(.*)\|(.*)\|$", re.MULTILINE)
 
 
@@ -145,16 +144,6 @@ def test_every_command_of_the_documents_is_understood(command, monkeypatch, tmp_
     monkeypatch.setattr(module, "run", note)
     assert main([name, *rest]) == 0
     assert len(calls) == 1
-
-
-def filling():
-    spec = importlib.util.spec_from_file_location("filling", ROOT / "docs" / "fill_documents.py")
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
-    return script
-
-
-FILLING = filling()
 
 
 @pytest.mark.parametrize("document", FILLING.DOCUMENTS, ids=lambda path: path.name)
