@@ -64,9 +64,10 @@ def test_records_of_some_recipes_are_read_without_opening_the_others(tmp_path):
     assert read_records(tmp_path, "tab5", "smoke", {recipe_hash(RECIPE)}) == [wanted]
 
 
-def test_all_records_together_stay_readable():
-    files = list(RESULTS.rglob("*.json"))
-    assert sum(path.read_text().count("\n") for path in files) < 25_000
+def test_a_record_of_a_training_is_read_at_a_glance():
+    files = list((RESULTS / "trainings").rglob("*.json"))
+    assert files
+    assert max(path.read_text().count("\n") for path in files) <= 60
 
 
 def test_another_recipe_or_seed_is_another_run(tmp_path):
