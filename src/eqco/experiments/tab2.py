@@ -2,16 +2,27 @@
 
 The row of SimCLR with its large batch is another paper's number and has no run here. SimCLR at
 N = 256 has one, with the number of the text beside it. Beyond the paper: each system with few
-negatives, without and with EqCo, what came later, and what does without negatives.
+negatives, without and with EqCo, what came later, and what does without negatives. CPC v2, whose K
+cannot be chosen, has rows whose negatives are of other images alone, as EqCo asks.
 """
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from eqco.experiments.coordinates import Coordinates, Difference
 from eqco.experiments.grid import Cell, Named, grid_experiment
 from eqco.experiments.published import PUBLISHED
 from eqco.experiments.tasks import TrainingTask, framework, moco, simclr, simo
-from eqco.recipes.profiles import DESK, EMBEDDED, PAPER, PUBLISHED_EPOCHS, SMOKE, Scale
+from eqco.recipes import with_settings
+from eqco.recipes.profiles import (
+    DESK,
+    EMBEDDED,
+    FEW_IMAGES,
+    PAPER,
+    PUBLISHED_EPOCHS,
+    SMOKE,
+    Scale,
+)
 
 __all__ = ["LATER", "OTHERS", "TAB2", "WITHOUT_NEGATIVES"]
 
@@ -21,8 +32,9 @@ LATER = {"SimCLR v2": "simclrv2", "MoCo v3": "mocov3"}
 WITHOUT_NEGATIVES = {"BYOL": "byol", "SwAV": "swav"}
 # with a K that can be chosen
 CHOOSABLE = {"MoCo v2": "mocov2", "CMC": "cmc", "InfoMin Aug.": "infomin", "PIRL": "pirl"}
-CHOOSABLE |= {"MoCo v3": "mocov3"}
+CHOOSABLE |= {"SimCLR v2": "simclrv2", "MoCo v3": "mocov3"}
 FEW = 16
+LARGE = 65536.0  # the α of rows that have more negatives than any memory here
 
 
 def cells(scale: Scale, lengths: tuple[int, ...], beyond_it: bool = True) -> list[Cell]:
@@ -62,10 +74,18 @@ def negatives_of(scale: Scale, task: TrainingTask | None, count: int | None) -> 
 
 def beyond_the_paper(scale: Scale) -> list[Cell]:
     """Few negatives without and with EqCo, later systems, and those without negatives."""
-    tasks = [
+    tasks = [("PIRL", framework("pirl", scale))]  # the paper has it at another length
+    tasks += [
         (title, framework(name, scale, few=FEW, alpha=alpha))
         for title, name in CHOOSABLE.items()
         for alpha in (None, float(scale.memory))
+    ]
+    tasks += [
+        ("SimCLR", simclr(scale, count=FEW, alpha=alpha)) for alpha in (None, scale.num_queries)
+    ]
+    tasks += [
+        ("CPC v2, negatives of other images", from_other_images(framework("cpcv2", scale, alpha=a)))
+        for a in (None, LARGE)
     ]
     later = {**LATER, **WITHOUT_NEGATIVES}
     tasks += [(title, framework(name, scale)) for title, name in later.items()]
@@ -81,6 +101,11 @@ def beyond_the_paper(scale: Scale) -> list[Cell]:
         )
         for title, task in tasks
     ]
+
+
+def from_other_images(task: TrainingTask) -> TrainingTask:
+    """CPC v2 without the negatives that depend on the query."""
+    return replace(task, recipe=with_settings(task.recipe, other_images_only=True))
 
 
 def task_of(
@@ -116,6 +141,11 @@ def named_numbers(scale: Scale) -> dict[str, list[Named]]:
     }
 
 
+def without_eqco(at: Coordinates, places: Collection[Coordinates]) -> Coordinates:
+    """The same row with plain InfoNCE."""
+    return replace(at, alpha=None)
+
+
 TAB2 = grid_experiment(
     kind="table",
     number=2,
@@ -123,8 +153,10 @@ TAB2 = grid_experiment(
     cells={
         "smoke": cells(SMOKE, (200,), beyond_it=False),
         "desk": cells(DESK, (200, 240, 800)),
+        "few-images": cells(FEW_IMAGES, (200, 240)),
         "embedded": cells(EMBEDDED, (200, 240)),
         "paper": cells(PAPER, (200, 240, 800)),
     },
+    baselines={"Gained by EqCo, points of accuracy, seed by seed": without_eqco},
     named=named_numbers,
 )

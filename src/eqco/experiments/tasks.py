@@ -134,7 +134,8 @@ def framework(
     few: int | None = None,
     epochs: int = PUBLISHED_EPOCHS,
 ) -> TrainingTask:
-    """A training of any recipe; `few` is its K in place of what its memory or its batch has.
+    """A training of any recipe; `few` is its K in place of what its memory and its batch have:
+    drawn from its batch or its bank, or else the length of its memory.
 
     >>> from eqco.recipes.profiles import DESK
     >>> framework("infomin", DESK, few=64, alpha=4096).recipe.method.num_negatives(256)
@@ -143,7 +144,8 @@ def framework(
     recipe = at_scale(with_alpha(RECIPES[name], alpha), scale, epochs=epochs)
     if few is not None:
         own = asdict(recipe.method)
-        changes: dict[str, Any] = {"count" if "count" in own else "queue_size": few}
+        wanted = {"count": few, "queue_size": 0} if "count" in own else {"queue_size": few}
+        changes: dict[str, Any] = {name: wanted[name] for name in wanted.keys() & own}
         recipe = replace(recipe, method=replace(recipe.method, **changes))
     return evaluation_task(recipe, scale)
 
