@@ -161,13 +161,14 @@ def keep_record(
     metrics: dict[str, float],
     start: float,
     curves: dict[str, Any] | None = None,
+    seed: int = 0,
 ) -> None:
     """Write what was measured since `start` (time.time) below results/ and say where."""
     record = Record(
         experiment=name,
         profile="desk",
         recipe=recipe,
-        seed=0,
+        seed=seed,
         metrics=metrics,
         curves=curves or {},
         code=code_version(),

@@ -1,7 +1,8 @@
 """The quality of an encoder after so many minutes: ours by default, and others' tutorials.
 
-    python benchmarks/quality.py photos=FOLDER cifar10=FOLDER --minutes 10 --seeds 0 1 2
-    python benchmarks/quality.py photos=FOLDER:1000 --record         so many training images
+    python benchmarks/quality.py photos=FOLDER cifar10=FOLDER --minutes 10 --record
+    python benchmarks/quality.py photos=FOLDER --seeds 1 2 --peers "lightly SimCLR" --record
+    python benchmarks/quality.py part=FOLDER:1000 --record           so many training images
     python benchmarks/quality.py                                     the embedded photos
 
 Each contender trains in a process of its own for the same wall-clock time, from the folder to the
@@ -9,6 +10,7 @@ last step; evaluation is not counted. A folder has train and test (or val, of wh
 used) with a folder for each class. kNN and probe are on test images at 32 pixels, in the same way
 for all; curves are kNN at tenths of the time, among at most 5,000 training and 1,000 test images.
 Ours runs once more with 0.35 of the minutes: what others reach in ten it should have by then.
+Each data set and seed is a record; those of equal minutes and cores share a table.
 
 lightly's tutorials: SimCLR with ResNet-18, batches of 256, rate 0.06, weight decay 5e-4, τ = 0.5;
 MoCo with ResNet-18, batches of 512, a bank of 4096, rate 0.06, τ = 0.1, β = 0.99; both at 32
@@ -27,7 +29,6 @@ import time
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from statistics import mean
 
 import torch
 from measure import command_line, in_own_process, keep_record, named_folders, read_options
@@ -323,15 +324,10 @@ def peer_versions(peers: list[str]) -> dict[str, str]:
     return {name: importlib.metadata.version(name) for name in sorted(packages)}
 
 
-def show(title: str, answers: dict[str, list[dict]]) -> None:
-    print(f"\n{title:<24}{'kNN %':>18}{'probe %':>18}")
-    for name, runs in answers.items():
-        cells = []
-        for measure in ("knn", "probe"):
-            values = [100 * run[measure] for run in runs]
-            spread = f" ({min(values):.1f}–{max(values):.1f})" if len(values) > 1 else ""
-            cells.append(f"{mean(values):.1f}{spread}")
-        print(f"{name:<24}{cells[0]:>18}{cells[1]:>18}", flush=True)
+def show(title: str, answers: dict[str, dict]) -> None:
+    print(f"\n{title:<32}{'kNN %':>8}{'probe %':>10}")
+    for name, answer in answers.items():
+        print(f"{name:<32}{100 * answer['knn']:8.1f}{100 * answer['probe']:10.1f}", flush=True)
 
 
 def main() -> None:
@@ -340,48 +336,44 @@ def main() -> None:
         "data", nargs="*", metavar="NAME=FOLDER[:COUNT]", default=["photos=groceries"]
     )
     parser.add_argument("--minutes", type=float, default=10.0)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="of ours")
-    parser.add_argument("--peer-seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--peers", nargs="*", choices=list(PEERS), default=list(PEERS))
     options = read_options(parser, child)
-    folders = named_folders(options.data)
+    for name, (folder, images) in named_folders(options.data).items():
+        for seed in options.seeds:
+            begun = time.time()
+            common = {"folder": folder, "images": images, "seed": seed}
+            answers = measure_all(common, options.minutes, options.peers)
+            show(f"{name}, seed {seed}", answers)
+            metrics = {
+                f"{name}/{contender}/{seed}/{measure}": answer[measure]
+                for contender, answer in answers.items()
+                for measure in ("knn", "probe", "minutes", "epochs")
+                if measure in answer
+            }
+            curves = {name: {each: of["curve"] for each, of in answers.items() if "curve" in of}}
+            if options.record:
+                recipe = {"data": {name: images}, "minutes": options.minutes, "threads": THREADS}
+                took_part = [peer for peer in options.peers if peer in answers]
+                recipe |= {"peers": peer_versions(took_part)}
+                keep_record(
+                    "bench-quality", recipe, metrics, begun, curves={name: curves}, seed=seed
+                )
+
+
+def measure_all(common: dict, minutes: float, peers: list[str]) -> dict[str, dict]:
+    """What each contender reached; one that failed is named and left out."""
     environment = {"OMP_NUM_THREADS": str(THREADS)}
-    for name, (folder, images) in folders.items():
-        begun = time.time()
-        common = {"folder": folder, "minutes": options.minutes, "images": images}
-        question = {**common, "name": "references", "seed": 0}
-        found = in_own_process(__file__, question, 3600, environment)
-        answers = {each: [values] for each, values in found.items()}
-        for contender, seed in [
-            *(("eqco", seed) for seed in options.seeds),
-            *((SOONER, seed) for seed in options.seeds),
-            *((peer, seed) for peer in options.peers for seed in options.peer_seeds),
-        ]:
-            question = {**common, "name": contender, "seed": seed}
-            if contender == SOONER:
-                question["minutes"] *= SHARE
-            limit = 3600 + 600 * options.minutes
-            answer = in_own_process(__file__, question, limit, environment)
-            if "error" in answer:
-                print(f"{contender}, seed {seed}: {answer['error']}")
-                continue
-            answers.setdefault(contender, []).append(answer)
-        show(name, answers)
-        metrics = {
-            f"{name}/{each}/{place}/{measure}": run[measure]
-            for each, runs in answers.items()
-            for place, run in enumerate(runs)
-            for measure in ("knn", "probe", "minutes", "epochs")
-            if measure in run
-        }
-        curves = {
-            each: [run["curve"] for run in runs if "curve" in run] for each, runs in answers.items()
-        }
-        if options.record:
-            recipe = {"data": {name: images}}
-            recipe |= {"minutes": options.minutes, "threads": THREADS, "seeds": options.seeds}
-            recipe |= {"peer_seeds": options.peer_seeds, "peers": peer_versions(options.peers)}
-            keep_record("bench-quality", recipe, metrics, begun, curves={name: curves})
+    ours = {"eqco": minutes, SOONER: SHARE * minutes}
+    answers = in_own_process(__file__, {**common, "name": "references"}, 3600, environment)
+    for contender, given in (ours | dict.fromkeys(peers, minutes)).items():
+        question = {**common, "name": contender, "minutes": given}
+        answer = in_own_process(__file__, question, 3600 + 600 * minutes, environment)
+        if "error" in answer:
+            print(f"{contender}, seed {common['seed']}: {answer['error']}")
+        else:
+            answers[contender] = answer
+    return answers
 
 
 if __name__ == "__main__":

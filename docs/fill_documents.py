@@ -17,7 +17,7 @@ from PIL.PngImagePlugin import PngInfo
 
 from eqco.experiments.catalog import EXPERIMENTS, find_experiment
 from eqco.experiments.experiment import Comparison, command_for, missing_runs, profile_records
-from eqco.report.benchmarks import BENCHMARKS, command_of, newest_records
+from eqco.report.benchmarks import BENCHMARKS, command_of, newest_records, united
 from eqco.report.catalog import EXHIBITS, PLOTS
 from eqco.report.page import reading_order
 from eqco.report.tables import comparison_table, markdown
@@ -124,20 +124,21 @@ def remaining_block() -> str:
     return markdown(["", "runs", "command"], lines)
 
 
-def benchmark_records(name: str) -> list[Record]:
-    """The newest records of a benchmark; refused unless they were made from a commit."""
-    records = newest_records(RESULTS, name)
-    if not records:
+def benchmark_records(name: str) -> list[list[Record]]:
+    """Of each part of a benchmark the newest; refused unless they were made from a commit."""
+    parts = newest_records(RESULTS, name)
+    if not parts:
         raise InputError(f"no record of {name}: {command_of(name)}")
-    require_committed(records, RESULTS)
-    return records
+    require_committed((record for records in parts for record in records), RESULTS)
+    return parts
 
 
 def benchmark_block(name: str) -> str:
     """The tables of a benchmark's newest records, and where each ran."""
     shown, blocks = BENCHMARKS[name], []
-    for record in benchmark_records(name):
-        blocks.append(f"{provenance([record])} {shown.note(record)}".rstrip())
+    for records in benchmark_records(name):
+        record = united(records)
+        blocks.append(f"{provenance(records)} {shown.note(record)}".rstrip())
         for table in shown.tables(record):
             title = f"{table.title}:\n\n" if table.title else ""
             blocks.append(title + markdown(table.header, table.lines))
@@ -152,7 +153,8 @@ def headline_block() -> str:
 
 def speed_block() -> str:
     """By how much our training is faster than others' as they come, in one sentence."""
-    record = min(benchmark_records("bench-train"), key=lightest_setting)
+    newest = [record for record, *_ in benchmark_records("bench-train")]
+    record = min(newest, key=lightest_setting)
     table = training_ratios(record)
     as_they_come = [line for line in table.lines if "bfloat16" not in line[0]]
     alike = [ratio for pair, ratio, *_ in table.lines if "bfloat16" in pair]

@@ -6,7 +6,7 @@ from statistics import median
 
 import pytest
 
-from eqco.report.benchmarks import BENCHMARKS, command_of, newest_records
+from eqco.report.benchmarks import BENCHMARKS, command_of, newest_records, united
 from eqco.report.training_speed import training_ratios
 from eqco.runtime.records import Record, hardware
 
@@ -155,7 +155,7 @@ def test_a_part_is_shown_from_its_newest_record_and_the_others_stay(record, tmp_
     )
     for each in (record, newer):
         each.write(tmp_path)
-    shown = newest_records(tmp_path, "bench-train")
+    shown = [each for each, *_ in newest_records(tmp_path, "bench-train")]
     assert [list(each.recipe["settings"]) for each in shown] == [[light], [deep]]
     first, _, second, _ = [
         table for each in shown for table in BENCHMARKS["bench-train"].tables(each)
@@ -170,7 +170,7 @@ def test_each_network_is_a_part_of_the_work_beside_other_work(record, tmp_path):
         replace(record, experiment="bench-beside-work", recipe=recipe, finished=finished).write(
             tmp_path
         )
-    shown = newest_records(tmp_path, "bench-beside-work")
+    shown = [each for each, *_ in newest_records(tmp_path, "bench-beside-work")]
     assert [(each.recipe["backbone"], each.recipe["size"]) for each in shown] == [
         ("resnet18", 64),
         ("light", 64),
@@ -182,4 +182,40 @@ def test_of_a_benchmark_without_parts_the_newest_record_is_shown(record, tmp_pat
     newer = replace(older, recipe={"n": 2}, finished="2001")
     for each in (newer, older):
         each.write(tmp_path)
-    assert [each.recipe for each in newest_records(tmp_path, "bench-step")] == [{"n": 2}]
+    assert [
+        each.recipe for records in newest_records(tmp_path, "bench-step") for each in records
+    ] == [{"n": 2}]
+
+
+def test_seeds_and_contenders_measured_in_the_same_way_share_a_table(record, tmp_path):
+    """Each cell as it was measured last; what took other minutes stands by itself, or not at all.
+
+    By hand: eqco (50 + 60)/2 = 55; lightly's second measurement, 30, in place of its first, 20.
+    """
+
+    def measured(day, seed, minutes, peers, metrics):
+        recipe = {"data": {"signs": 0}, "minutes": minutes, "threads": 1, "peers": peers}
+        replace(
+            record,
+            experiment="bench-quality",
+            recipe=recipe,
+            seed=seed,
+            metrics={f"signs/{key}": value for key, value in metrics.items()},
+            finished=f"2000-01-0{day}",
+        ).write(tmp_path)
+
+    measured(1, 0, 3.0, {}, {"eqco/0/knn": 0.1, "eqco/0/probe": 0.1})
+    first = {"eqco/0/knn": 0.5, "eqco/0/probe": 0.5, "lightly/0/knn": 0.2, "lightly/0/probe": 0.2}
+    measured(2, 0, 10.0, {"lightly": "1.5"}, first)
+    measured(3, 1, 10.0, {}, {"eqco/1/knn": 0.6, "eqco/1/probe": 0.6})
+    again = {"lightly/0/knn": 0.3, "lightly/0/probe": 0.3}
+    measured(4, 0, 10.0, {"lightly": "1.6"}, again)
+    ((*records,),) = newest_records(tmp_path, "bench-quality")
+    assert [each.seed for each in records] == [0, 1, 0]
+    assert records[0].finished == "2000-01-04"
+    (table,) = BENCHMARKS["bench-quality"].tables(united(records))
+    assert table.lines == [
+        ["eqco", "55.0 (50.0–60.0)", "55.0 (50.0–60.0)"],
+        ["lightly", "30.0", "30.0"],
+    ]
+    assert "lightly 1.6; 10 minutes" in BENCHMARKS["bench-quality"].note(united(records))

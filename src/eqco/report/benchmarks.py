@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean, median
+from typing import Any
 
 from eqco.experiments.coordinates import distinct
 from eqco.report.benchmark_tables import (
@@ -28,6 +29,7 @@ __all__ = [
     "command_of",
     "newest_records",
     "plain_benchmark",
+    "united",
 ]
 
 CASES = {
@@ -52,7 +54,8 @@ class Benchmark:
     """How the record of one benchmark is shown; `template` of its note has the recipe's names.
 
     One that is measured in parts, such as settings or data sets, says in `parts` where its recipe
-    names them, one or several: each can be recorded by itself.
+    names them, one or several: each can be recorded by itself. Where seeds and contenders can be
+    too (`adds_up`), the metrics of records with the same recipe are shown in one table.
     """
 
     title: str
@@ -61,6 +64,7 @@ class Benchmark:
     charts: Callable[[Record], list[Chart]] = lambda record: []
     template: str = ""
     parts: str = ""
+    adds_up: bool = False
 
     def note(self, record: Record) -> str:
         """How it was measured, and beside what."""
@@ -82,10 +86,13 @@ def command_of(name: str) -> str:
     return f"python benchmarks/{script}.py --record"
 
 
-def newest_records(results: Path, name: str) -> list[Record]:
-    """The newest record of a benchmark, and of older ones the parts that no newer one has."""
+def newest_records(results: Path, name: str) -> list[list[Record]]:
+    """For each part of a benchmark its newest record; where they add up, the older ones that were
+    measured in the same way behind it.
+    """
     found = sorted(read_records(results, name, "desk"), key=lambda record: record.finished)
-    parts, shown, seen = BENCHMARKS.get(name, plain_benchmark(name)).parts, [], set[str]()
+    benchmark = BENCHMARKS.get(name, plain_benchmark(name))
+    parts, shown, seen = benchmark.parts, list[list[Record]](), set[str]()
     for record in reversed(found):
         named = record.recipe[parts] if parts else ""
         if isinstance(named, str):
@@ -94,11 +101,31 @@ def newest_records(results: Path, name: str) -> list[Record]:
             measured = {key.split("/")[0] for key in record.metrics}
             own = named.keys() & measured - seen
             several = {part: what for part, what in named.items() if part in own}
-            record = replace(record, recipe={**record.recipe, parts: several})
+            if own:
+                record = replace(record, recipe={**record.recipe, parts: several})
         if own:
-            shown.append(record)
+            shown.append([record])
             seen |= own
+        elif benchmark.adds_up:
+            for records in shown:
+                if way_of(records[0]) == way_of(record):
+                    records.append(record)
     return shown
+
+
+def way_of(record: Record) -> dict[str, Any]:
+    """How it was measured, whoever took part."""
+    return {name: value for name, value in record.recipe.items() if name != "peers"}
+
+
+def united(records: Sequence[Record]) -> Record:
+    """One record of what several hold, the newest first: each metric as it was measured last."""
+    metrics, peers = dict[str, float](), dict[str, str]()
+    for record in reversed(records):
+        metrics |= record.metrics
+        peers |= record.recipe.get("peers", {})
+    recipe = records[0].recipe | ({"peers": dict(sorted(peers.items()))} if peers else {})
+    return replace(records[0], recipe=recipe, metrics=dict(sorted(metrics.items())))
 
 
 def plain_benchmark(name: str) -> Benchmark:
@@ -428,9 +455,9 @@ BENCHMARKS: dict[str, Benchmark] = {
         shows="What each reaches in the same minutes, from the folder to the last step, on test "
         "images: kNN and probe in %, the mean over seeds (least–most).",
         tables=accuracy_tables,
-        template="{peers}; {minutes:g} minutes each on {threads} core(s); seeds of ours {seeds}, "
-        "of others {peer_seeds}.",
+        template="{peers}; {minutes:g} minutes each on {threads} core(s). Without range: one seed.",
         parts="data",
+        adds_up=True,
     ),
     "bench-rules": Benchmark(
         title="The rules of eqco train",

@@ -29,6 +29,7 @@ from eqco.report.benchmarks import (
     command_of,
     newest_records,
     plain_benchmark,
+    united,
 )
 from eqco.report.catalog import EXHIBITS
 from eqco.report.charts import chart_data
@@ -161,7 +162,7 @@ def page(results: Path, folder: Path) -> str:
     benchmarks = newest_benchmarks(results)
     charts = {one.key: EXHIBITS[one.name].charts(one.records) for one in shown}
     charts |= {
-        name: [chart for record in own for chart in benchmark.charts(record)]
+        name: [chart for records in own for chart in benchmark.charts(united(records))]
         for name, (benchmark, own) in benchmarks.items()
     }
     contents = {one.name: one.experiment.label for one in shown}
@@ -185,6 +186,7 @@ def page(results: Path, folder: Path) -> str:
         tables_html=tables_html,
         link=link,
         machine=machine,
+        united=united,
         with_unbroken_units=with_unbroken_units,
     )
 
@@ -292,7 +294,7 @@ def command_at_desk(experiment: Experiment[Any]) -> str:
     return command_for(experiment, profile)
 
 
-def newest_benchmarks(results: Path) -> dict[str, tuple[Benchmark, list[Record]]]:
+def newest_benchmarks(results: Path) -> dict[str, tuple[Benchmark, list[list[Record]]]]:
     """How each benchmark with a record is shown, and the newest of its records."""
     names = {path.name for path in results.glob("bench-*")}
     found = {}
