@@ -78,6 +78,50 @@ def test_large_images_are_taken_where_there_is_time_for_them():
     assert choose(facts(1000, 40, 60), speed).recipe.data.image_size == 32
 
 
+def fast_machine(recipe):
+    """10,000 images a second with the light encoder, 2,000 with ResNet-18."""
+    return (10_000.0 if recipe.encoder.backbone == "light" else 2_000.0), 0.0
+
+
+@pytest.mark.parametrize(
+    ("images", "minutes", "given", "backbone"),
+    [
+        (50_000, 16, {}, "light"),  # ResNet-18 would see 1,920,000
+        (50_000, 17, {}, "resnet18"),  # 2,040,000
+        (1_999, 1000, {}, "light"),  # at most 1000 epochs: 1,999,000
+        (2_000, 1000, {}, "resnet18"),
+        (50_000, 60, {"epochs": 39}, "light"),  # 1,950,000
+        (50_000, 60, {"epochs": 40}, "resnet18"),
+        (50_000, 60, {"width": 2}, "light"),
+        (50_000, 60, {"backbone": "light"}, "light"),
+    ],
+)
+def test_a_deep_network_is_taken_where_it_sees_enough_images(images, minutes, given, backbone):
+    assert (
+        choose(facts(images, 32, minutes), fast_machine, given).recipe.encoder.backbone == backbone
+    )
+
+
+def test_a_deep_network_has_its_own_length_and_reason():
+    """An hour of 2,000 images a second: 7,200,000 images, 144 epochs."""
+    choice = choose(facts(50_000, 32, 60), fast_machine)
+    assert choice.recipe.training.epochs == 144
+    (why,) = [reason.why for reason in choice.reasons if reason.what == "resnet18"]
+    assert "7,200,000 images" in why
+    assert "2,000 images a second here" in why
+
+
+def test_what_cannot_see_enough_images_is_not_even_timed():
+    timed = []
+
+    def speed(recipe):
+        timed.append(recipe.encoder.backbone)
+        return 1000.0, 0.0
+
+    choose(facts(3000, 32, 20), speed)
+    assert timed == ["light"]
+
+
 def test_decoding_takes_its_share_of_the_minutes():
     """10 minutes less 1,000 images of 0.12 s each leave 480 s of 50 images: 24 epochs."""
     recipe = choose(facts(1000, 32, 10), lambda recipe: (50.0, 0.12)).recipe

@@ -24,6 +24,8 @@ __all__ = ["BASE", "LARGEST", "Choice", "Facts", "Reason", "choose"]
 
 SIZES = (64, 32)  # pixels, the better one first
 ENOUGH_IMAGES = 200_000  # seen at 64 pixels; with fewer, more passes over 32 pixels are worth more
+DEEP = "resnet18"
+ENOUGH_FOR_DEEP = 2_000_000  # images it sees; with fewer, the light encoder's many more are better
 SMALL_SET = 20_000  # images; with fewer, batches of 64 make more steps of them
 MOST_EPOCHS = 1000
 CURVE = 10  # points of the learning curve
@@ -112,6 +114,13 @@ def choose(facts: Facts, speed: Speed, settings: Mapping[str, Any] | None = None
         if tried[size][2] * facts.images >= ENOUGH_IMAGES:
             break
     recipe, per_second, passes = tried[size]
+    passes_tried = {size: each[2] for size, each in tried.items()}
+    if deep_pays(facts, passes, given):  # it will not be faster than the light encoder
+        deep = with_settings(recipe, backbone=DEEP)
+        slower, _ = speed(deep)  # the sample is decoded by now, so that it says nothing of decoding
+        fewer = affordable_passes(facts, slower, decoding)
+        if deep_pays(facts, fewer, given):
+            recipe, per_second, passes = deep, slower, fewer
     epochs = given.get("epochs", whole_epochs(passes))
     lengths = {
         "epochs": epochs,
@@ -120,7 +129,6 @@ def choose(facts: Facts, speed: Speed, settings: Mapping[str, Any] | None = None
         "save_every": max(1, epochs // CURVE),
     }
     recipe = with_settings(recipe, **{**lengths, **given})
-    passes_tried = {size: each[2] for size, each in tried.items()}
     reasons = [
         Reason(what, "as given" if given.keys() & set(names.split()) else why)
         for names, what, why in explain(facts, recipe, per_second, passes_tried)
@@ -133,6 +141,14 @@ def possible_sizes(facts: Facts, given: Mapping[str, Any]) -> tuple[int, ...]:
     if "image_size" in given:
         return (given["image_size"],)
     return tuple(size for size in SIZES if facts.side >= size or size == SIZES[-1])
+
+
+def deep_pays(facts: Facts, passes: float, given: Mapping[str, Any]) -> bool:
+    """Whether the network is ours to choose, and would see enough images in so many passes."""
+    if facts.network or given.keys() & {"backbone", "width", "stem"}:
+        return False
+    epochs: float = min(passes, given.get("epochs", MOST_EPOCHS))
+    return epochs * facts.images >= ENOUGH_FOR_DEEP
 
 
 def choose_batch(facts: Facts) -> int:
@@ -192,6 +208,10 @@ def explain(
     elif passes[size] < 1:
         why_length += " do not suffice for one: it will take longer"
     why_network = "as given" if facts.network else "learns most in minutes"
+    if recipe.encoder.backbone == DEEP:
+        why_network = (
+            f"time for {count * facts.images:,} images, and it pays from {ENOUGH_FOR_DEEP:,}"
+        )
     why_network += f"; {per_second:,.0f} images a second here"
     return [
         ("image_size", f"{size} pixels", why_size),
