@@ -87,7 +87,7 @@ def test_the_list_says_what_is_done_and_what_the_rest_needs(tmp_path, capsys, mo
     lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line.strip()}
     assert set(EXPERIMENTS) <= set(lines)
     assert " 3/3 " in lines["study-bound"]
-    assert "0/22, ~4.4 h" in lines["fig4"]  # 11 runs of 12 epochs with 2 seeds
+    assert "0/33, ~6.6 h" in lines["fig4"]  # 11 runs of 12 epochs with 3 seeds
 
 
 def test_a_training_that_no_record_tells_of_is_timed_and_grows_with_its_width(timing):

@@ -1,6 +1,10 @@
 """Accuracies, intervals and confusions: by hand, by definition, by resampling images."""
 
+import math
+
+import numpy as np
 import pytest
+import scipy.stats
 import torch
 from drawing import seeds
 from hypothesis import given
@@ -9,7 +13,7 @@ from sklearn.metrics import confusion_matrix, top_k_accuracy_score
 
 from eqco.evaluation.features import Features
 from eqco.evaluation.maps import feature_map
-from eqco.evaluation.scores import bootstrap, class_scores, confusion, hits, top_k
+from eqco.evaluation.scores import bootstrap, class_scores, confusion, hits, interval_of_mean, top_k
 from eqco.runtime.errors import InputError
 
 
@@ -66,3 +70,25 @@ def test_a_map_keeps_neighbours_together_and_is_repeatable():
     assert torch.equal(again.places, placed.places)
     with pytest.raises(InputError, match="needs at least 5"):
         feature_map(Features(values[:4], labels[:4]))
+
+
+@given(values=st.lists(st.floats(-100, 100), min_size=2, max_size=13))
+def test_the_interval_of_a_mean_is_students(values):
+    """Beside scipy's quantiles; those here have four digits."""
+    scale = np.std(values, ddof=1) / math.sqrt(len(values))
+    half = scipy.stats.t.ppf(0.975, len(values) - 1) * scale
+    low, high = interval_of_mean(values)
+    assert (low + high) / 2 == pytest.approx(np.mean(values), abs=1e-9)
+    assert (high - low) / 2 == pytest.approx(half, rel=2e-4, abs=1e-9)
+
+
+def test_the_interval_of_many_values_is_never_too_narrow():
+    values = list(range(40))
+    half = scipy.stats.t.ppf(0.975, 39) * np.std(values, ddof=1) / math.sqrt(40)
+    low, high = interval_of_mean(values)
+    assert half < (high - low) / 2 < 1.1 * half
+
+
+def test_one_value_has_no_interval():
+    with pytest.raises(InputError, match="at least 2"):
+        interval_of_mean([1.0])

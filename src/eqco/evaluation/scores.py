@@ -1,7 +1,9 @@
 """Accuracies of test images from their scores, with intervals, class by class."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean, stdev
 
 import torch
 from torch import Tensor
@@ -9,10 +11,22 @@ from torch import Tensor
 from eqco.runtime.errors import InputError
 from eqco.runtime.seeds import generator_for
 
-__all__ = ["ClassScore", "Interval", "bootstrap", "class_scores", "confusion", "hits", "top_k"]
+__all__ = [
+    "ClassScore",
+    "Interval",
+    "bootstrap",
+    "class_scores",
+    "confusion",
+    "hits",
+    "interval_of_mean",
+    "top_k",
+]
 
 DRAWS = 10_000
 COVERAGE = 0.95
+# that Student's t stays within with this probability, for 2, 3, … values; for more than there are
+# here the last, which is a little too wide
+STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179)
 
 
 @dataclass(frozen=True)
@@ -117,3 +131,18 @@ def class_scores(table: Tensor, classes: Sequence[str]) -> list[ClassScore]:
         for n, name in enumerate(classes)
         if images[n]
     ]
+
+
+def interval_of_mean(values: Sequence[float]) -> tuple[float, float]:
+    """Where the mean of so many values would lie with ever more of them (95 %), if they are normal:
+    Student's interval.
+
+    >>> [round(end, 2) for end in interval_of_mean([1.0, 2.0, 3.0])]  # 2 ± 4.303 · 1/√3
+    [-0.48, 4.48]
+    """
+    if len(values) < 2:
+        raise InputError(f"{len(values)} value has no interval; measure at least 2.")
+    mean = fmean(values)
+    freedom = min(len(values) - 1, len(STUDENT))
+    half = STUDENT[freedom - 1] * stdev(values) / math.sqrt(len(values))
+    return mean - half, mean + half

@@ -18,6 +18,7 @@ from eqco.experiments.studies import (
     STUDY_RECIPES,
     STUDY_SMALL_BATCH,
 )
+from eqco.experiments.study_alpha import STUDY_ALPHA
 from eqco.experiments.study_bound import STUDY_BOUND
 from eqco.experiments.study_gradients import STUDY_GRADIENTS
 from eqco.experiments.study_saturation import STUDY_SATURATION
@@ -36,6 +37,7 @@ EXPERIMENTS: dict[str, Experiment[Any]] = {
     for experiment in (
         TAB5,
         FIG4,
+        STUDY_ALPHA,
         STUDY_FEW_NEGATIVES,
         STUDY_GRADIENTS,
         STUDY_SATURATION,

@@ -8,7 +8,7 @@ from typing import Any
 from eqco.evaluation.scores import bootstrap
 from eqco.experiments.experiment import Comparison, Experiment
 from eqco.experiments.grid import pretrain_and_evaluate
-from eqco.experiments.tasks import TrainingTask
+from eqco.experiments.tasks import TrainingTask, small_folder
 from eqco.experiments.training_runs import TEST_IMAGES, training_steps
 from eqco.methods import SimCLRSettings
 from eqco.recipes import RECIPES, profiles, with_settings
@@ -73,22 +73,8 @@ def few_negatives(*, epochs: int, diagnose_every: int, **training: Any) -> list[
     All else is what `eqco train` chooses for a folder of that size.
     """
     training |= {"epochs": epochs, "warmup_epochs": epochs / 20, "diagnose_every": diagnose_every}
-    recipe = with_settings(
-        replace(BASE, method=SimCLRSettings(count=4)),
-        num_queries=64,
-        save_every=epochs,
-        compile=False,
-        **training,
-    )
-    return [
-        TrainingTask(
-            data="signs",
-            recipe=with_settings(recipe, alpha=alpha),
-            neighbours=20,
-            accuracy=None,
-        )
-        for alpha in (None, 256.0)
-    ]
+    recipe = with_settings(BASE, num_queries=64, save_every=epochs, compile=False, **training)
+    return [small_folder(recipe, SimCLRSettings(count=4), alpha=alpha) for alpha in (None, 256.0)]
 
 
 def example(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 
 import torch
 
+from eqco.evaluation.scores import interval_of_mean
 from eqco.experiments.coordinates import Place
 from eqco.runtime.errors import InputError
 from eqco.runtime.records import (
@@ -41,6 +42,7 @@ __all__ = [
     "Show",
     "command_for",
     "found_records",
+    "heading_of_differences",
     "missing_runs",
     "one_by_one",
     "planned_runs",
@@ -66,6 +68,7 @@ class HasRecipe(Protocol):
 Task = TypeVar("Task", bound=HasRecipe)
 Tables = Mapping[str, Sequence["Comparison"]]  # by title
 Advance = Callable[[int], None]
+SEEDS_OF_AN_INTERVAL = 3  # that a difference needs for one
 
 
 class MissingDataError(InputError):
@@ -114,7 +117,9 @@ class Comparison:
     published: float | None = None
     kind: str = ""  # "bound" or "estimate" where the number is an f̂
     comparable: bool = True  # whether the paper's number was measured in the same setting
-    interval: tuple[float, float] | None = None  # 95 %, over the images it was tested on
+    interval: tuple[float, float] | None = (
+        None  # 95 %, over test images; of a difference, over seeds
+    )
     printed: tuple[Place, Place] | None = None  # row and column in the paper, where not the same
 
     @classmethod
@@ -122,6 +127,15 @@ class Comparison:
         """A cell from our numbers by their seeds."""
         values, seeds = tuple(ours.values()), tuple(ours)
         return cls(row=row, column=column, values=values, seeds=seeds, **more)
+
+    @classmethod
+    def of_difference(
+        cls, row: Place, column: Place, ours: Mapping[int, float], **more: Any
+    ) -> "Comparison":
+        """A cell of differences by seed; with three or more of them the interval of their mean."""
+        enough = len(ours) >= SEEDS_OF_AN_INTERVAL
+        interval = interval_of_mean(list(ours.values())) if enough else None
+        return cls.of(row, column, ours, interval=interval, **more)
 
     @property
     def mean(self) -> float:
@@ -139,6 +153,11 @@ class Comparison:
         if self.published is None or not self.comparable or not self.values:
             return None
         return self.mean - self.published
+
+
+def heading_of_differences(heading: str, table: Sequence[Comparison]) -> str:
+    """The heading, which tells of intervals where there are any."""
+    return f"{heading} [95 % interval]" if any(cell.interval for cell in table) else heading
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,13 @@ from typing import Any, Literal
 
 from eqco.experiments.accuracy import accuracies
 from eqco.experiments.coordinates import Coordinates, Loss, Place
-from eqco.experiments.experiment import Comparison, Experiment, RunContext, RunResult
+from eqco.experiments.experiment import (
+    Comparison,
+    Experiment,
+    RunContext,
+    RunResult,
+    heading_of_differences,
+)
 from eqco.experiments.tasks import TrainingTask
 from eqco.experiments.training_runs import train_once, training_steps
 from eqco.recipes.profiles import SCALES, Scale
@@ -192,10 +198,10 @@ def grid_experiment(
         here = cells.get(profile_of(records))
         if not here:  # nothing was run, and nothing is published
             return {}
-        tables = {
-            heading: differences(here, records, baseline, axis)
-            for heading, baseline in (baselines or {}).items()
-        }
+        tables = {}
+        for heading, baseline in (baselines or {}).items():
+            table = differences(here, records, baseline, axis)
+            tables[heading_of_differences(heading, table)] = table
         for heading, rows in named(SCALES[profile_of(records)]).items():
             tables[heading] = [named_cell(row, records) for row in rows]
         return {heading: table for heading, table in tables.items() if table}
@@ -305,11 +311,13 @@ def quantity_table(
 def differences(
     cells: Sequence[Cell], records: Sequence[Record], baseline: Baseline, axis: str
 ) -> list[Comparison]:
-    """Each cell less the one that `baseline` names for it, for the seeds that both have."""
+    """Each cell less the one that `baseline` names for it, for the seeds that both have; with three
+    or more of them the interval of the mean.
+    """
     metric = metric_of(cells)
     tasks = {cell.at: cell.task for cell in cells}
     return [
-        Comparison.of(*split(cell.at, axis, metric), values)
+        Comparison.of_difference(*split(cell.at, axis, metric), values)
         for cell in cells
         if (base := tasks.get(baseline(cell.at, tasks))) != cell.task
         and (values := less(cell.task, base, records, metric))
@@ -319,18 +327,12 @@ def differences(
 def named_cell(named: Named, records: Sequence[Record]) -> Comparison:
     """What the text names, beside ours where it was run."""
     metric = named.task.metric if named.task is not None else "linear"
-    values = (
-        less(named.task, named.less, records, metric)
-        if named.less
-        else values_of(named.task, records, metric)
-    )
-    return Comparison.of(
-        named.row,
-        "named in the text",
-        values,
-        published=named.published,
-        comparable=metric == "linear",
-    )
+    beside = {"published": named.published, "comparable": metric == "linear"}
+    if named.less:
+        values = less(named.task, named.less, records, metric)
+        return Comparison.of_difference(named.row, "named in the text", values, **beside)
+    values = values_of(named.task, records, metric)
+    return Comparison.of(named.row, "named in the text", values, **beside)
 
 
 def references(records: Sequence[Record]) -> list[Comparison]:

@@ -15,6 +15,7 @@ from eqco.experiments.grid import (
     SEEDS,
     Cell,
     less,
+    loss_of,
     metric_of,
     pretrain_and_evaluate,
     profile_of,
@@ -22,6 +23,7 @@ from eqco.experiments.grid import (
     under_infonce,
     values_of,
 )
+from eqco.experiments.tab2 import CELLS as SYSTEMS
 from eqco.experiments.tasks import TrainingTask
 from eqco.experiments.training_runs import training_steps
 from eqco.runtime.records import TRAININGS, Record
@@ -29,14 +31,25 @@ from eqco.runtime.records import TRAININGS, Record
 __all__ = ["CELLS", "GAIN", "SATURATION", "STUDY_SATURATION"]
 
 SATURATION = "p₊ of plain InfoNCE at the end"
-GAIN = "gained by α, points of accuracy"
+GAIN = "gained by α, points of accuracy [95 % interval]"
+
+
+def placed(cell: Cell) -> Cell:
+    """The cell by framework, loss, α and K, whichever table it is from."""
+    at = cell.at.only("num_negatives", "alpha")
+    named = replace(at, framework=cell.at.framework or "SiMo", loss=loss_of(at.alpha))
+    return replace(cell, at=named)
+
+
+def every_cell(profile: str) -> list[Cell]:
+    """The cells of all tables that have pairs; each once, as its first table has it."""
+    tables = (*SIMO[profile], *FRAMEWORKS[profile], *SYSTEMS[profile])
+    found = [placed(cell) for cell in tables if cell.task is not None]
+    return list({cell.at: cell for cell in reversed(found)}.values())[::-1]
+
+
 CELLS: dict[str, Sequence[Cell]] = {
-    profile: [
-        replace(cell, at=replace(cell.at, framework=cell.at.framework or "SiMo"))
-        for cell in (*SIMO[profile], *FRAMEWORKS[profile])
-        if cell.task is not None
-    ]
-    for profile in ("smoke", "few-images")
+    profile: every_cell(profile) for profile in ("smoke", "few-images")
 }
 
 
@@ -62,9 +75,12 @@ def compare(records: Sequence[Record]) -> list[Comparison]:
     found = pairs(CELLS[profile_of(records)], records) if records else []
     found.sort(key=lambda pair: -sum(pair[1].values()) / len(pair[1]))
     return [
-        Comparison.of(at, column, values)
+        cell
         for at, saturation, gain in found
-        for column, values in ((SATURATION, saturation), (GAIN, gain))
+        for cell in (
+            Comparison.of(at, SATURATION, saturation),
+            Comparison.of_difference(at, GAIN, gain),
+        )
     ]
 
 

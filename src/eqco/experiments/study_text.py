@@ -28,7 +28,13 @@ from eqco.contrast import (
 )
 from eqco.data.docstrings import DOCSTRING_WORDS, FUNCTION_WORDS, Pair, digest, read_pairs
 from eqco.experiments.coordinates import Coordinates, distinct
-from eqco.experiments.experiment import Comparison, Experiment, RunContext, RunResult
+from eqco.experiments.experiment import (
+    Comparison,
+    Experiment,
+    RunContext,
+    RunResult,
+    heading_of_differences,
+)
 from eqco.runtime.records import Record, as_read
 from eqco.runtime.seeds import generator_for
 
@@ -234,6 +240,32 @@ def compare(records: Sequence[Record]) -> list[Comparison]:
     return cells
 
 
+def gains(records: Sequence[Record]) -> list[Comparison]:
+    """What α gains with the same source and N, seed by seed."""
+    found: dict[tuple[str, int, float | None], dict[int, float]] = {}
+    rows = {}
+    for record in records:
+        recipe = record.recipe
+        place = recipe["source"], recipe["num_queries"], recipe["alpha"]
+        found.setdefault(place, {})[record.seed] = 100 * record.metrics["mrr"]
+        rows[place] = row_of(recipe)
+    table = []
+    for (source, num_queries, alpha), ours in found.items():
+        plain = found.get((source, num_queries, None), {})
+        gained = {seed: mrr - plain[seed] for seed, mrr in ours.items() if seed in plain}
+        if alpha is not None and gained:
+            row, column = rows[source, num_queries, alpha], column_of(num_queries)
+            table.append(Comparison.of_difference(row, column, gained))
+    return table
+
+
+def conclude(records: Sequence[Record]) -> dict[str, list[Comparison]]:
+    """The gain of α, if any pair was run."""
+    table = gains(records)
+    heading = heading_of_differences("Gained by α, points of MRR, seed by seed", table)
+    return {heading: table} if table else {}
+
+
 ARMS: tuple[tuple[Source, float | None], ...] = (
     ("batch", None),
     ("batch", 4096.0),
@@ -263,4 +295,5 @@ STUDY_TEXT = Experiment(
     size=lambda task: task.steps,
     run=run,
     compare=compare,
+    conclude=conclude,
 )

@@ -146,17 +146,18 @@ def without_eqco(at: Coordinates, places: Collection[Coordinates]) -> Coordinate
     return replace(at, alpha=None)
 
 
+CELLS = {
+    "smoke": cells(SMOKE, (200,), beyond_it=False),
+    "desk": cells(DESK, (200, 240, 800)),
+    "few-images": cells(FEW_IMAGES, (200, 240)),
+    "embedded": cells(EMBEDDED, (200, 240)),
+    "paper": cells(PAPER, (200, 240, 800)),
+}
 TAB2 = grid_experiment(
     kind="table",
     number=2,
     title="SiMo beside other frameworks",
-    cells={
-        "smoke": cells(SMOKE, (200,), beyond_it=False),
-        "desk": cells(DESK, (200, 240, 800)),
-        "few-images": cells(FEW_IMAGES, (200, 240)),
-        "embedded": cells(EMBEDDED, (200, 240)),
-        "paper": cells(PAPER, (200, 240, 800)),
-    },
+    cells=CELLS,
     baselines={"Gained by EqCo, points of accuracy, seed by seed": without_eqco},
     named=named_numbers,
 )

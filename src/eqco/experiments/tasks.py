@@ -5,11 +5,12 @@ from typing import Any, Literal
 
 from eqco.evaluation.linear import LINEAR_PROTOCOLS, LinearProtocol
 from eqco.methods import MoCoSettings, SimCLRSettings, SiMoSettings
+from eqco.methods.base import MethodSettings
 from eqco.recipes import RECIPES, Recipe, recipe_to_dict
 from eqco.recipes.profiles import PUBLISHED_EPOCHS, Scale, at_scale
 from eqco.runtime.records import recipe_hash
 
-__all__ = ["GradientTask", "TrainingTask", "framework", "moco", "simclr", "simo"]
+__all__ = ["GradientTask", "TrainingTask", "framework", "moco", "simclr", "simo", "small_folder"]
 
 GRADIENT_MOMENTS = 4  # a quarter, a half, three quarters and the end
 
@@ -154,6 +155,18 @@ def simclr(scale: Scale, *, count: int, alpha: float | None) -> TrainingTask:
     """A training of SimCLR; negatives are drawn from both views."""
     published = replace(RECIPES["simclr"], method=SimCLRSettings(count=count))
     return evaluation_task(at_scale(with_alpha(published, alpha), scale), scale, protocol="simclr")
+
+
+def small_folder(
+    recipe: Recipe,
+    method: MethodSettings,
+    *,
+    alpha: float | None,
+    accuracy: Literal["probe"] | None = None,
+) -> TrainingTask:
+    """A training on the embedded photos of hands, with a method and an α."""
+    recipe = with_alpha(replace(recipe, method=method), alpha)
+    return TrainingTask(data="signs", recipe=recipe, neighbours=20, accuracy=accuracy)
 
 
 def with_alpha(recipe: Recipe, alpha: float | None) -> Recipe:

@@ -137,6 +137,11 @@ EXHIBITS: dict[str, Exhibit] = dict(
             findings.smallest_batch,
         ),
         exhibit(
+            "study-alpha",
+            "A small folder has few images and many seeds: which α is worth taking for K "
+            "negatives of 64, and is a large one ever free?",
+        ),
+        exhibit(
             "study-few-negatives",
             "Is there a loss that keeps with four negatives what it has with all of the batch? "
             "InfoNCE, EqCo, its limit, and both with a normaliser that each image remembers.",

@@ -55,6 +55,8 @@ def cell_text(cell: Comparison, *, alone: bool = True) -> str:
     '1.71 ±0.01 (1.8, -0.09)'
     >>> cell_text(Comparison(row="", column="", values=(38.6,), interval=(34.8, 42.2)))
     '38.60 [34.8–42.2]'
+    >>> cell_text(Comparison(row="", column="", values=(0.5,), interval=(-0.2, 1.2)))
+    '0.50 [-0.2 to 1.2]'
     >>> cell_text(Comparison(row="", column="", values=(), published=63.8))
     'not run here (paper: 63.8)'
     """
@@ -64,7 +66,8 @@ def cell_text(cell: Comparison, *, alone: bool = True) -> str:
     if len(cell.values) > 1:
         text += f" ±{cell.spread / 2:.2f}"
     if cell.interval is not None:
-        text += f" [{cell.interval[0]:.1f}–{cell.interval[1]:.1f}]"
+        low, high = cell.interval
+        text += f" [{low:.1f}{'–' if low >= 0 else ' to '}{high:.1f}]"
     if cell.difference is not None:
         text += f" ({cell.published}, {cell.difference:+.2f})"
     elif cell.published is not None:

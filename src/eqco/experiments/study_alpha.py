@@ -1,0 +1,77 @@
+"""study-alpha: which α to choose for K negatives on a small folder, over many seeds.
+
+Photos of hands, N = 64; all but K and α is what `eqco train` chooses for a folder of that size.
+"""
+
+from eqco.experiments.coordinates import Coordinates
+from eqco.experiments.grid import GAINED, Cell, grid_experiment, loss_of
+from eqco.experiments.tasks import small_folder
+from eqco.methods import MoCoSettings, SimCLRSettings, SiMoSettings
+from eqco.methods.base import MethodSettings
+from eqco.recipes import Recipe, with_settings
+from eqco.recipes.rules import BASE
+
+__all__ = ["STUDY_ALPHA"]
+
+NUM_QUERIES = 64
+COUNTS = (2, 4, 8, 16, 32, NUM_QUERIES - 1)
+ALPHAS = (None, 16.0, 64.0, 256.0, 1024.0, 4096.0)
+
+
+def frameworks(count: int) -> dict[str, MethodSettings]:
+    """With K negatives: keys of the batch by the encoder itself, negatives of both views, a queue
+    of keys by a copy that slows down.
+    """
+    return {
+        "SiMo": SiMoSettings(count=count, ema_decay=0.0),
+        "SimCLR": SimCLRSettings(count=count),
+        "MoCo": MoCoSettings(queue_size=count, ema_decay=0.99, ema_schedule="rising"),
+    }
+
+
+def cells(recipe: Recipe, counts: tuple[int, ...], alphas: tuple[float | None, ...]) -> list[Cell]:
+    """Rows: framework and loss; columns: K. An α below K is left out: nobody wants fewer."""
+    return [
+        Cell(
+            at=Coordinates(framework=name, loss=loss_of(alpha), alpha=alpha, num_negatives=count),
+            task=small_folder(
+                recipe,
+                frameworks(count)[name],
+                alpha=None if alpha == count else alpha,
+                accuracy="probe",
+            ),
+        )
+        for name in frameworks(1)
+        for alpha in alphas
+        for count in counts
+        if alpha is None or alpha >= count
+    ]
+
+
+def short(epochs: int, image_size: int) -> Recipe:
+    """The recipe that all cells share."""
+    return with_settings(
+        BASE,
+        image_size=image_size,
+        num_queries=NUM_QUERIES,
+        epochs=epochs,
+        warmup_epochs=epochs / 20,
+        precision="bfloat16",
+        compile=False,
+        save_every=epochs,
+        diagnose_every=50,
+    )
+
+
+STUDY_ALPHA = grid_experiment(
+    name="study-alpha",
+    title="Which α for K negatives, on a small folder",
+    axis="num_negatives",
+    cells={
+        "smoke": cells(short(1, 16), (4, 16), (None, 16.0, 256.0)),
+        "desk": cells(short(20, 32), COUNTS, ALPHAS),
+    },
+    quantities=("knn", "positive_probability"),
+    baselines=GAINED,
+    seeds={"smoke": (0,), "desk": tuple(range(10))},
+)
