@@ -9,6 +9,7 @@ import functools
 import hashlib
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from eqco.report.tables import comparison_table, markdown
 from eqco.report.training_speed import lightest_setting, rounds_note, training_ratios
 from eqco.report.words import provenance, seeds_of
 from eqco.runtime.errors import InputError
-from eqco.runtime.records import Record, require_committed
+from eqco.runtime.records import Record, recipe_hash, require_committed
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
@@ -38,6 +39,7 @@ PICTURES = {  # below docs/images: experiment and profile
 }
 BLOCK = re.compile(r"(<!-- block ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 FEW_IMAGES = "few-images"
+FULLEST = {"tab5": "paper", "tab2": FEW_IMAGES}  # where that is not the first of those at the desk
 DOCUMENTS = [
     path
     for path in (ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")))
@@ -54,8 +56,8 @@ def fill(text: str) -> str:
 
 def profile_of(name: str) -> str:
     """The profile whose records the documents show."""
-    if name == "tab5":
-        return "paper"
+    if name in FULLEST:
+        return FULLEST[name]
     profiles = find_experiment(name).profiles
     return next(each for each in ("desk", FEW_IMAGES, "embedded") if each in profiles)
 
@@ -105,9 +107,15 @@ def findings_block() -> str:
         finding = EXHIBITS[name].finding(records) if records else ""
         if finding:
             place = f"[{EXPERIMENTS[name].label}](#{name})"
-            seeds = len(seeds_of(records))
-            lines.append([place, finding, f"{profile_of(name)}, {seeds}"])
+            lines.append([place, finding, f"{profile_of(name)}, {seeds_per_run(records)}"])
     return markdown(["", "what the records say", "profile, seeds"], lines)
+
+
+def seeds_per_run(records: Sequence[Record]) -> str:
+    """How many seeds each training has: of the least, and of the most."""
+    counts = Counter(recipe_hash(record.recipe) for record in records).values()
+    least, most = min(counts), max(counts)
+    return f"{least}" if least == most else f"{least}–{most}"
 
 
 def remaining_block() -> str:
@@ -206,7 +214,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     **{
         f"{name}-{profile}": functools.partial(experiment_block, name, profile)
         for name, experiment in EXPERIMENTS.items()
-        for profile in (FEW_IMAGES, "embedded")
+        for profile in ("desk", FEW_IMAGES, "embedded")
         if profile in experiment.profiles
     },
     **{f"{name}-table": functools.partial(table_block, name) for name in EXPERIMENTS},
