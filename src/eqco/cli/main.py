@@ -17,6 +17,7 @@ from contextlib import contextmanager
 import eqco
 from eqco.cli.help_text import help_text, settings_in_one_line, with_options_in_one_line
 from eqco.cli.machine_errors import explain_error
+from eqco.runtime.cores import busy_cores, threads_beside
 from eqco.runtime.errors import InputError, MissingExtraError
 
 __all__ = ["COMMANDS", "main"]
@@ -45,6 +46,9 @@ COMMANDS: dict[str, str] = {
 # What `pip install ".[train]"` brings; a missing one is answered with that line.
 TRAIN_PACKAGES = {"tyro", "rich", "matplotlib", "numpy", "PIL", "torchvision", "tensorboard"}
 TRAIN_PACKAGES |= {"sklearn"}
+
+# commands that compute for long
+COMPUTING = {"train", "transfer", "index", "embed", "demo", "lab", "eval", "reproduce"}
 
 HELP_COLUMNS = 100  # more would set the groups of options side by side
 
@@ -122,6 +126,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def dispatch(name: str, arguments: Sequence[str]) -> int:
     """Import the command, parse its options, call it."""
+    if name in COMPUTING and not {"-h", "--help", "--list", "--processes"}.intersection(arguments):
+        leave_busy_cores()  # before torch is loaded, which then has as many threads
     import tyro
 
     module = importlib.import_module(f"eqco.cli.{name}")
@@ -136,6 +142,21 @@ def dispatch(name: str, arguments: Sequence[str]) -> int:
             run.__doc__ = with_options_in_one_line(run.__doc__)
             tyro.cli(run, args=arguments, prog=f"eqco {name}", description=description)
     return 0
+
+
+def leave_busy_cores() -> None:
+    """Compute in as many threads as other programs leave cores; say so where that is not all."""
+    if "OMP_NUM_THREADS" in os.environ or not hasattr(os, "sched_getaffinity"):
+        return
+    cores, busy = len(os.sched_getaffinity(0)), busy_cores()
+    threads = threads_beside(busy, cores)
+    if threads < cores:
+        os.environ["OMP_NUM_THREADS"] = str(threads)
+        print(
+            f"eqco: other programs keep {busy:.1f} of {cores} cores busy, so this computes in "
+            f"{threads} thread{'s' * (threads > 1)}; OMP_NUM_THREADS={cores} uses all.",
+            file=sys.stderr,
+        )
 
 
 @contextmanager

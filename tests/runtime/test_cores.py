@@ -1,0 +1,62 @@
+"""Threads beside other programs: as many as cores are free."""
+
+import os
+import time
+
+import pytest
+
+from eqco.cli import main as command
+from eqco.runtime import cores
+
+
+def test_cores_are_busy_as_long_as_their_counters_grow(tmp_path, monkeypatch):
+    """Core 0 computes for half of the time, core 1 for all of it, core 2 is not ours."""
+    ticks, stat = os.sysconf("SC_CLK_TCK"), tmp_path / "stat"
+    stat.write_text("cpu0 0 0 0 0 0 0 0\ncpu1 0 0 0 0 0 0 0\ncpu2 0 0 0 0 0 0 0")
+    now = [0.0]
+
+    def sleep(seconds):
+        now[0] += seconds
+        half, whole = int(seconds * ticks / 2), int(seconds * ticks)
+        stat.write_text(
+            f"cpu0 {half} 0 0 0 0 0 0\ncpu1 0 0 {whole} 0 0 0 0\ncpu2 {whole} 0 0 0 0 0 0"
+        )
+
+    monkeypatch.setattr(cores, "STAT", stat)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1})
+    monkeypatch.setattr(time, "sleep", sleep)
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    assert cores.busy_cores(2.0) == pytest.approx(1.5, abs=0.05)
+
+
+def test_nothing_is_known_of_cores_where_there_are_no_counters(tmp_path, monkeypatch):
+    monkeypatch.setattr(cores, "STAT", tmp_path / "missing")
+    assert cores.busy_cores() == 0
+
+
+def test_programs_of_low_priority_and_waiting_for_disks_do_not_count():
+    ticks = os.sysconf("SC_CLK_TCK")
+    #        user nice system idle iowait irq softirq
+    line = f"cpu0 0 {5 * ticks} 0 {7 * ticks} {9 * ticks} 0 0"
+    assert cores.core_seconds(line, {0}) == {0: 0.0}
+
+
+def test_a_command_leaves_busy_cores_to_others_and_says_so(monkeypatch, capsys):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(4)))
+    monkeypatch.setattr(command, "busy_cores", lambda: 1.1)
+    command.leave_busy_cores()
+    assert os.environ["OMP_NUM_THREADS"] == "3"
+    assert "1.1 of 4 cores busy, so this computes in 3 threads" in capsys.readouterr().err
+    monkeypatch.delenv("OMP_NUM_THREADS")
+
+
+@pytest.mark.parametrize(("given", "busy"), [("2", 1.0), (None, 0.3)])
+def test_threads_that_were_given_and_idle_cores_are_left_alone(given, busy, monkeypatch, capsys):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if given:
+        monkeypatch.setenv("OMP_NUM_THREADS", given)
+    monkeypatch.setattr(command, "busy_cores", lambda: busy)
+    command.leave_busy_cores()
+    assert os.environ.get("OMP_NUM_THREADS") == given
+    assert capsys.readouterr().err == ""
