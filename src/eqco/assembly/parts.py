@@ -262,6 +262,7 @@ def build_objective(recipe: Recipe, num_images: int) -> Objective | RememberingO
         return Objective(
             temperature=wanted.temperature,
             alpha=wanted.alpha,
+            second_temperature=wanted.second_temperature,
             similarity=recipe.method.similarity,
         )
     return RememberingObjective(

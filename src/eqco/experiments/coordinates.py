@@ -16,14 +16,16 @@ __all__ = [
 ]
 
 Item = TypeVar("Item")
-Loss = Literal["infonce", "eqco", "decoupled", "ml-cpc", "remembered", "sogclr"]
+Loss = Literal[
+    "infonce", "eqco", "decoupled", "dual temperature", "ml-cpc", "remembered", "sogclr"
+]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Coordinates:
     """The values that tell one cell from others; None: not a coordinate of this table."""
 
-    source: Literal["batch", "batch and queue"] | None = None
+    source: Literal["batch", "batch and queue", "cached batch"] | None = None
     framework: str | None = None
     network: str | None = None
     width: int | None = None
@@ -34,6 +36,8 @@ class Coordinates:
     num_queries: int | None = None
     ema_decay: float | None = None
     learning_rate: float | None = None
+    rate_rule: Literal["linear", "square-root"] | None = None
+    equal: Literal["epochs", "steps"] | None = None
     batch_norm: Literal["shuffling", "sync"] | None = None
     precision: Literal["float32", "bfloat16"] | None = None
     epochs: int | None = None

@@ -58,6 +58,9 @@ class ObjectiveSettings:
     normaliser: Literal["batch", "instance", "queue"] = "batch"
     """batch: Eq. 1; instance: with a history of each image (SogCLR at finite α); queue: with the
     keys of method.queue_size, which are then no negatives themselves."""
+    second_temperature: float | None = None
+    """τ₂ of the dual temperature, ten times τ as published: queries are weighed by how hard they
+    are at τ₂ instead of at τ; None: without."""
     normaliser_decay: float = 0.9
     """How much of its history an image keeps at each visit, with normaliser instance."""
 
@@ -143,6 +146,7 @@ class Recipe:
         self.method.views(self.data)  # which refuses sizes that it cannot make
         check_batch_norm(self)
         check_normaliser(self)
+        check_second_temperature(self)
         check_loss(self)
 
     @property
@@ -182,7 +186,10 @@ def check_ranges(recipe: Recipe) -> None:
             value = attrgetter(name)(recipe)
             if not value >= limit:
                 raise InputError(f"{name}={value}; it must be at least {limit}.")
-    for name in ("objective.temperature", "optimiser.base_learning_rate"):
+    positive = ["objective.temperature", "optimiser.base_learning_rate"]
+    if recipe.objective.second_temperature is not None:
+        positive.append("objective.second_temperature")
+    for name in positive:
         value = attrgetter(name)(recipe)
         if not (value > 0 and math.isfinite(value)):
             raise InputError(f"{name}={value}; it must be a finite number greater than 0.")
@@ -235,6 +242,11 @@ def check_negatives(recipe: Recipe) -> None:
     for given, remedy, unwanted in (
         (f"alpha={settings.alpha}", "alpha None", settings.alpha is not None),
         (f"normaliser={settings.normaliser}", "normaliser batch", settings.normaliser != "batch"),
+        (
+            f"second_temperature={settings.second_temperature}",
+            "second-temperature None",
+            settings.second_temperature is not None,
+        ),
     ):
         if unwanted:
             raise InputError(
@@ -257,12 +269,31 @@ def check_normaliser(recipe: Recipe) -> None:
         )
 
 
+def check_second_temperature(recipe: Recipe) -> None:
+    """Refuse it beside another loss than InfoNCE with a margin."""
+    second, kind = recipe.objective.second_temperature, recipe.objective.normaliser
+    if second is None:
+        return
+    others = {
+        f"objective.normaliser={kind}": kind != "batch",
+        "objective.alpha=inf, the decoupled loss": recipe.objective.alpha == math.inf,
+    }
+    for other, unwanted in others.items():
+        if unwanted:
+            raise InputError(
+                f"objective.second_temperature={second} with {other}; they are two losses. Leave "
+                f"one of them out."
+            )
+
+
 def check_loss(recipe: Recipe) -> None:
     """Refuse settings of the objective to a method whose loss has none of them."""
     if recipe.method.takes_alpha:
         return
     alpha, kind = recipe.objective.alpha, recipe.objective.normaliser
+    second = recipe.objective.second_temperature
     given = {f"alpha={alpha}": alpha is not None, f"normaliser={kind}": kind != "batch"}
+    given |= {f"second_temperature={second}": second is not None}
     for name, unwanted in given.items():
         if unwanted:
             raise InputError(

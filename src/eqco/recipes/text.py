@@ -22,6 +22,7 @@ LEFT_OUT = (
     ("training", "accumulation"),
     ("objective", "normaliser"),
     ("objective", "normaliser_decay"),
+    ("objective", "second_temperature"),
     ("encoder", "fixed_patches"),
     ("training", "logger"),
 )

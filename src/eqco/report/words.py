@@ -21,10 +21,12 @@ LOSSES = {
     "infonce": "InfoNCE",
     "eqco": "EqCo",
     "decoupled": "decoupled",
+    "dual temperature": "dual temperature",
     "ml-cpc": "multi-label CPC",
     "remembered": "remembered normalisers",
     "sogclr": "SogCLR",
 }
+RATE_RULES = {"linear": "rate ∝ N", "square-root": "rate ∝ √N"}
 BATCH_NORMS = {"shuffling": "shuffling BN", "sync": "Sync BN"}
 SYMBOLS = {
     **{"num_negatives": "K", "num_queries": "N", "alpha": "α", "ema_decay": "β"},
@@ -58,6 +60,8 @@ def words(place: Place) -> str:
         symbols.remove("alpha")
     parts += [f"{SYMBOLS[name]}={given[name]:g}" for name in symbols if name in given]
     parts += [f"memory {place.history_kept:g}"] if place.history_kept is not None else []
+    parts += [RATE_RULES[place.rate_rule]] if place.rate_rule else []
+    parts += [f"equal {place.equal}"] if place.equal else []
     parts += [BATCH_NORMS[place.batch_norm]] if place.batch_norm else []
     parts += [f"{place.epochs} epochs"] if place.epochs is not None else []
     parts += [f"{place.warmup_epochs} of warm-up"] if place.warmup_epochs is not None else []
