@@ -356,9 +356,7 @@ def main() -> None:
                 recipe = {"data": {name: images}, "minutes": options.minutes, "threads": THREADS}
                 took_part = [peer for peer in options.peers if peer in answers]
                 recipe |= {"peers": peer_versions(took_part)}
-                keep_record(
-                    "bench-quality", recipe, metrics, begun, curves={name: curves}, seed=seed
-                )
+                keep_record("bench-quality", recipe, metrics, begun, curves=curves, seed=seed)
 
 
 def measure_all(common: dict, minutes: float, peers: list[str]) -> dict[str, dict]:
