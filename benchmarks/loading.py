@@ -6,7 +6,8 @@
 SiMo (N = 256, K = 16) at 32 pixels with MoCo v2's pipeline: two views of every image, query encoder
 forward and backward, key encoder forward, loss, SGD, momentum update. `data` is the time until the
 views of the next step are there, `rest` all that follows; both are medians over the steps, and
-steps of the encoders take turns. Images are in memory, so no worker hides the data's time.
+steps of the encoders take turns. Networks compute in the precision that auto chooses, as those of
+`eqco train` do. Images are in memory, so no worker hides the data's time.
 """
 
 import statistics
@@ -18,7 +19,14 @@ from measure import command_line, keep_record, read_options
 
 from eqco.contrast import Objective
 from eqco.data import Batch, StepLoader, ViewSpec, find_pipeline, open_source
-from eqco.encoders import Encoder, backbone_named, normalised_head
+from eqco.encoders import (
+    Encoder,
+    Precision,
+    autocast_to,
+    backbone_named,
+    choose_precision,
+    normalised_head,
+)
 from eqco.methods import MethodParts, SiMoSettings
 from eqco.runtime.errors import InputError
 
@@ -26,7 +34,7 @@ N, SIZE = 256, 32
 TARGETS = {"light": 0.15, "resnet18": 0.08}
 
 
-def training_step(backbone: str) -> Callable[[Batch, int], None]:
+def training_step(backbone: str, precision: Precision) -> Callable[[Batch, int], None]:
     """Everything of a step but its data."""
     torch.manual_seed(0)
     network = backbone_named(backbone)
@@ -43,7 +51,8 @@ def training_step(backbone: str) -> Callable[[Batch, int], None]:
     optimiser = torch.optim.SGD(parameters, lr=0.03, momentum=0.9, weight_decay=1e-4)
 
     def step(batch: Batch, number: int) -> None:
-        output = method(batch, number)
+        with autocast_to(precision, batch.index.device):
+            output = method(batch, number)
         optimiser.zero_grad(set_to_none=True)
         output.loss.backward()
         optimiser.step()
@@ -52,10 +61,10 @@ def training_step(backbone: str) -> Callable[[Batch, int], None]:
     return step
 
 
-def measure(sources: dict[str, str], steps: int) -> dict[str, float]:
+def measure(sources: dict[str, str], steps: int, precision: Precision) -> dict[str, float]:
     """`SET/ENCODER/data`, `/rest` in milliseconds and `/share`."""
     found: dict[str, float] = {}
-    rests = {name: training_step(name) for name in TARGETS}
+    rests = {name: training_step(name, precision) for name in TARGETS}
     for title, place in sources.items():
         views = [ViewSpec(find_pipeline("mocov2"), SIZE)] * 2
         loader = StepLoader(open_source(place)["train"], views, num_queries=N, seed=0)
@@ -100,12 +109,14 @@ def main() -> None:
     except InputError as error:
         print(f"without CIFAR-10: {error}")
         del sources["cifar10"]
-    start = time.time()
-    found = measure(sources, options.steps)
+    start, precision = time.time(), choose_precision("auto", torch.device("cpu"))
+    found = measure(sources, options.steps, precision)
+    print(f"in {precision}")
     show(found)
     if options.record:
         recipe = {"method": "simo", "pipeline": "mocov2", "num_queries": N, "image_size": SIZE,
-                  "steps": options.steps, "sets": sorted(sources)}  # fmt: skip
+                  "steps": options.steps, "sets": sorted(sources),
+                  "precision": precision}  # fmt: skip
         keep_record("bench-loading", recipe, found, start)
 
 

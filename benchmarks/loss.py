@@ -1,15 +1,20 @@
 """The loss beside its peers: forward + backward time and peak extra memory, one table, one run.
 
-    python benchmarks/loss.py                 the whole table (about ten minutes on two cores)
-    python benchmarks/loss.py --quick         one round, K up to 65536
-    python benchmarks/loss.py --record        keep it under results/bench-loss/
+    python benchmarks/loss.py                    everything (about twelve minutes on two cores)
+    python benchmarks/loss.py --only decisive    the decisive K alone (about three minutes)
+    python benchmarks/loss.py --only queue       one case, or keys, or views
+    python benchmarks/loss.py --quick            one round of K up to 65536
+    python benchmarks/loss.py --record           keep it under results/bench-loss/
 
-Every figure is measured in a fresh process. Times are the best of several rounds in which the
-contenders take turns. N = 256 queries of D = 128 dimensions, float32.
+Every figure is measured in a fresh process. N = 256 queries of D = 128 dimensions, float32.
 
 Cases: `queue`, gradient to queries only (MoCo); `keys`, gradient to queries, positives and
 negatives; `views`, SimCLR's symmetric loss on two views of N images (K = 2N − 2). *ours, ids* looks
-for keys of the query's own id, of which there are none.
+for keys of the query's own id, of which there are none. Times are the best of the rounds, in which
+contenders take turns.
+
+`decisive` is a part of its own: at K = 65536 ours, the compiled loss and the floor take turns over
+five rounds, each with the median of its calls; all rounds are kept, and their median counts.
 """
 
 import resource
@@ -18,6 +23,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from importlib import metadata
+from statistics import median
 
 import torch
 import torch.nn.functional as F
@@ -25,14 +31,19 @@ from measure import (
     best_seconds,
     command_line,
     in_own_process,
+    interleave,
     keep_record,
     peak_extra_bytes,
     read_options,
+    seconds_of_calls,
+    settings_named,
 )
 
 N, D, TAU, ALPHA = 256, 128, 0.2, 65536.0
 MEMORY_LIMIT = 10 * 2**30
-DECISIVE = 65536  # the K with two rounds more than the others
+DECISIVE, DECISIVE_K, DECISIVE_ROUNDS = "decisive", 65536, 5
+DECISIVE_CASES = ("queue", "keys")
+RIVALS = ("ours", "compiled", "floor")  # of the decisive part
 SLOW = 0.6  # seconds: a contender above this takes part in one round only
 CONTENDERS = {
     "queue": (
@@ -175,8 +186,8 @@ def child(question: dict) -> dict:
     step = contender(question["contender"], question["case"], question["k"])
     if question["contender"] == "compiled":
         step()
-    memory = peak_extra_bytes(step)
-    return {"seconds": best_seconds(step), "bytes": memory}
+    memory, times = peak_extra_bytes(step), seconds_of_calls(step)
+    return {"seconds": min(times), "median": median(times), "bytes": memory}
 
 
 def measure(cases: dict[str, list[int]], rounds: int) -> dict[str, float]:
@@ -185,8 +196,7 @@ def measure(cases: dict[str, list[int]], rounds: int) -> dict[str, float]:
     for case, ks in cases.items():
         for k in ks:
             broken: set[str] = set()
-            turns = rounds + 2 * (k == DECISIVE)
-            for turn in range(turns):
+            for turn in range(rounds):
                 for name in CONTENDERS[case]:
                     if name in broken:
                         continue
@@ -202,8 +212,39 @@ def measure(cases: dict[str, list[int]], rounds: int) -> dict[str, float]:
                     for what in ("seconds", "bytes"):
                         key = f"{place}/{what}"
                         found[key] = min(found.get(key, float("inf")), answer[what])
-                print(f"  {case} K={k} round {turn + 1}/{turns}", file=sys.stderr)
+                print(f"  {case} K={k} round {turn + 1}/{rounds}", file=sys.stderr)
     return found
+
+
+def measure_decisive(rounds: int) -> tuple[dict[str, float], dict[str, list[float]]]:
+    """`decisive/CASE/CONTENDER/seconds` (the median over rounds) and `…/bytes` (the most); then the
+    seconds of every round, by `decisive/CASE/CONTENDER`.
+    """
+    seconds: dict[str, list[float]] = {}
+    held: dict[str, float] = {}
+    questions = [(case, name) for case in DECISIVE_CASES for name in RIVALS]
+    for turn, (case, name) in interleave(questions, rounds):
+        place = f"{DECISIVE}/{case}/{name}"
+        answer = in_own_process(__file__, {"case": case, "k": DECISIVE_K, "contender": name})
+        if "error" in answer:
+            raise SystemExit(f"{place}: {answer['error']}")
+        seconds.setdefault(place, []).append(answer["median"])
+        held[place] = max(answer["bytes"], held.get(place, 0))
+        print(f"  {place} round {turn + 1}/{rounds}: {1e3 * answer['median']:.1f} ms", flush=True)
+    found = {f"{place}/seconds": median(times) for place, times in seconds.items()}
+    return found | {f"{place}/bytes": most for place, most in held.items()}, seconds
+
+
+def show_decisive(rounds: dict[str, list[float]]) -> None:
+    print(f"\nK = {DECISIVE_K}: ms, median over rounds (least–most)")
+    for place, times in rounds.items():
+        reach = f"({1e3 * min(times):.1f}–{1e3 * max(times):.1f})"
+        print(f"{place:<28}{1e3 * median(times):>9.1f} {reach}")
+    for case in DECISIVE_CASES:
+        ours, compiled, floor = (median(rounds[f"{DECISIVE}/{case}/{name}"]) for name in RIVALS)
+        print(
+            f"{case}: ours over floor {ours / floor:.2f}, compiled over ours {compiled / ours:.2f}"
+        )
 
 
 def show(found: dict[str, float], cases: dict[str, list[int]]) -> None:
@@ -229,22 +270,34 @@ def show(found: dict[str, float], cases: dict[str, list[int]]) -> None:
 
 
 def main() -> None:
-    options = read_options(command_line(__doc__, rounds=1), child)
+    parser = command_line(__doc__, rounds=1)
+    parser.add_argument("--only", default="", metavar="PART", help="queue, keys, views or decisive")
+    options = read_options(parser, child)
     largest = [] if options.quick else [262144]
     cases = {
         "queue": [16, 256, 4096, 65536, *largest],
         "keys": [256, 4096, 65536, *largest],
         "views": [256] if options.quick else [256, 1024],
+        DECISIVE: [DECISIVE_K],
     }
-    start = time.time()
-    rounds = 1 if options.quick else options.rounds
-    found = measure(cases, rounds)
-    show(found, cases)
+    chosen = {name: cases[name] for name in settings_named(parser, options.only, cases)}
+    start, rounds = time.time(), {}
+    over_k = {name: ks for name, ks in chosen.items() if name != DECISIVE}
+    found = measure(over_k, options.rounds)
+    decisive_rounds = 1 if options.quick else max(DECISIVE_ROUNDS, options.rounds)
+    if DECISIVE in chosen:
+        decided, rounds = measure_decisive(decisive_rounds)
+        found |= decided
+        show_decisive(rounds)
+    if over_k:
+        show(found, over_k)
     if options.record:
-        recipe = {"num_queries": N, "dim": D, "cases": cases, "rounds": rounds,
-                  "rounds_at_65536": rounds + 2,
-                  "peers": {p: metadata.version(p) for p in PEERS.values()}}  # fmt: skip
-        keep_record("bench-loss", recipe, found, start)
+        recipe = {"num_queries": N, "dim": D, "cases": chosen, "rounds": options.rounds}
+        if DECISIVE in chosen:
+            recipe["decisive_rounds"] = decisive_rounds
+        if over_k:
+            recipe["peers"] = {peer: metadata.version(peer) for peer in PEERS.values()}
+        keep_record("bench-loss", recipe, found, start, curves={"rounds": rounds})
 
 
 if __name__ == "__main__":

@@ -70,10 +70,10 @@ def named_folders(given: Sequence[str]) -> dict[str, tuple[str, int]]:
     return found
 
 
-def best_seconds(
+def seconds_of_calls(
     call: Callable[[], object], *, budget: float = 1.0, least: int = 3, warm: bool = True
-) -> float:
-    """Shortest of as many calls as fit the budget, after one to warm up that is not counted."""
+) -> list[float]:
+    """Of as many calls as fit the budget, after one to warm up that is not counted."""
     if warm:
         call()
     times: list[float] = []
@@ -81,7 +81,14 @@ def best_seconds(
         start = time.perf_counter()
         call()
         times.append(time.perf_counter() - start)
-    return min(times)
+    return times
+
+
+def best_seconds(
+    call: Callable[[], object], *, budget: float = 1.0, least: int = 3, warm: bool = True
+) -> float:
+    """The shortest of those calls."""
+    return min(seconds_of_calls(call, budget=budget, least=least, warm=warm))
 
 
 def peak_extra_bytes(call: Callable[[], object]) -> int:

@@ -6,7 +6,8 @@
     python benchmarks/scaling.py --record     keep it under results/bench-scaling/
 
 Whole training steps of SiMo at N = 256, data included; two processes gather keys, average gradients
-and synchronise batch norm directly. Rounds take turns, and the best of each counts.
+and synchronise batch norm directly. Rounds take turns; the median step of each is kept, and the
+median over rounds counts.
 """
 
 import json
@@ -16,9 +17,10 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from statistics import median
 
 import torch
-from measure import command_line, keep_record, read_options
+from measure import command_line, interleave, keep_record, read_options
 
 SETTINGS = {
     f"{backbone} at {size}, {precision}": (backbone, size, precision)
@@ -68,7 +70,7 @@ def child(question: dict) -> dict:
             components.method.after_step(optimise(components, scaler, batches, step))
             times.append(time.perf_counter() - start)
             step += 1
-    return {"images_per_second": recipe.training.num_queries / min(times[1:])}
+    return {"images_per_second": recipe.training.num_queries / median(times[1:])}
 
 
 def ask(question: dict, count: int, threads: int) -> float:
@@ -96,26 +98,26 @@ def ask(question: dict, count: int, threads: int) -> float:
 
 def main() -> None:
     options = read_options(command_line(__doc__, rounds=3), child)
-    begun, metrics = time.time(), {}
+    begun, metrics, rounds = time.time(), {}, {}
     chosen = list(SETTINGS.items())[: 1 if options.quick else None]
     for name, (backbone, size, precision) in chosen:
         question = {"backbone": backbone, "size": size, "precision": precision}
         question["budget"] = 4.0 if size == 32 else 10.0
         speeds: dict[str, list[float]] = {way: [] for way in WAYS}
-        for _ in range(options.rounds):
-            for way, (count, threads) in WAYS.items():
-                speeds[way].append(ask(question, count, threads))
+        for _, way in interleave(list(WAYS), options.rounds):
+            speeds[way].append(ask(question, *WAYS[way]))
         for way, found in speeds.items():
-            metrics[f"{name}/{way}"] = round(max(found), 1)
-            rounds = ", ".join(f"{speed:.0f}" for speed in found)
-            print(f"{name:>24}  {way:<28} {max(found):8.1f} images/s  ({rounds})", flush=True)
-        alone, shared = map(max, speeds.values())
+            rounds[f"{name}/{way}"] = [round(speed, 1) for speed in found]
+            metrics[f"{name}/{way}"] = round(median(found), 1)
+            each = ", ".join(f"{speed:.0f}" for speed in found)
+            print(f"{name:>24}  {way:<28} {median(found):8.1f} images/s  ({each})", flush=True)
+        alone, shared = map(median, speeds.values())
         print(f"{name:>24}  {'ratio (target 0.9)':<28} {shared / alone:8.2f}", flush=True)
     if options.record:
         settings = [name for name, _ in chosen]
         recipe = {"num_queries": 256, "method": "simo", "rounds": options.rounds}
-        recipe |= {"settings": settings, "ways": list(WAYS)}
-        keep_record("bench-scaling", recipe, metrics, begun)
+        recipe |= {"settings": settings, "ways": list(WAYS), "step": "median"}
+        keep_record("bench-scaling", recipe, metrics, begun, curves={"rounds": rounds})
 
 
 if __name__ == "__main__":

@@ -15,7 +15,8 @@ Others run with 0 and with 2 loading processes; the faster counts, and one that 
 the first round is not measured again. Each contender has a process of its own and runs once a
 round, each round in another order; all rounds are kept, their median counts, and contenders whose
 rounds overlap count as equal. Memory is the largest sum of what process and workers hold beyond
-program files. A profile says where a step of SiMo goes.
+program files. A profile says where a step of SiMo goes: medians over steps of its parts, and of the
+whole, which take turns.
 """
 
 import copy
@@ -240,10 +241,9 @@ def measure(title: str, rounds: int) -> tuple[dict[str, float], dict[str, list[f
             every[f"{title}/{name}"] = chosen
             metrics[f"{title}/{name}/seconds"] = median(chosen)
             metrics[f"{title}/{name}/bytes"] = held[name, workers]
-        if folder is None:
-            profiled = {**setting, "name": "profile", "workers": 0, "folder": None}
-            parts = ask({**profiled, "threads": THREADS}).items()
-            metrics |= {f"{title}/profile/{part}": value for part, value in parts}
+        profiled = {**setting, "name": "profile", "workers": 0, "folder": folder}
+        parts = ask({**profiled, "threads": THREADS}).items()
+        metrics |= {f"{title}/profile/{part}": value for part, value in parts}
     return metrics, every
 
 

@@ -163,6 +163,101 @@ def test_a_part_is_shown_from_its_newest_record_and_the_others_stay(record, tmp_
     assert (first.lines[0][1], second.lines[0][1]) == ("1164", "582")  # 256/0.22 and 64/0.11
 
 
+@pytest.fixture
+def loss_record(record):
+    """At K = 16 by one round, as the first records are; ours took 1 ms."""
+    recipe = {"cases": {"queue": [16]}, "rounds": 1, "rounds_at_65536": 3}
+    recipe["peers"] = {"lightly": "1"}
+    metrics = {"queue/16/ours/seconds": 1e-3, "queue/16/ours/bytes": 2e6}
+    return replace(record, experiment="bench-loss", recipe=recipe, metrics=metrics, finished="2000")
+
+
+@pytest.fixture
+def decisive_record(loss_record):
+    """By hand, of medians: ours over floor 0.2/0.1, compiled over ours 0.5/0.2."""
+    rounds = {"ours": [0.2, 0.22, 0.2], "compiled": [0.5, 0.4, 0.5], "floor": [0.1, 0.1, 0.11]}
+    rounds = {f"decisive/queue/{name}": times for name, times in rounds.items()}
+    metrics = {f"{place}/seconds": median(times) for place, times in rounds.items()}
+    metrics |= {f"{place}/bytes": 3e6 for place in rounds}
+    return replace(
+        loss_record,
+        recipe={"cases": {"decisive": [65536]}, "rounds": 1, "decisive_rounds": 3},
+        metrics=metrics,
+        curves={"rounds": rounds},
+        finished="2001",
+    )
+
+
+def test_the_loss_at_the_decisive_k_is_compared_over_rounds(decisive_record):
+    (table,) = BENCHMARKS["bench-loss"].tables(decisive_record)
+    (cells,) = (dict(zip(table.header, line, strict=True)) for line in table.lines)
+    assert cells["K = 65536"] == "Gradient to queries (MoCo)"
+    assert cells["ours"] == "200.0 (200.0–220.0) ms, 3.0 MB"
+    # least and most of single rounds: 0.2/0.11 and 0.22/0.1; 0.4/0.22 and 0.5/0.2
+    assert cells["ours over floor"] == "2.00 (1.82–2.20)"
+    assert cells["compiled over ours"] == "2.50 (1.82–2.50)"
+    assert BENCHMARKS["bench-loss"].charts(decisive_record) == []
+    note = BENCHMARKS["bench-loss"].note(decisive_record)
+    assert note == "Of K = 65536 the median of 3 rounds (least–most)."
+
+
+def test_the_decisive_k_is_a_part_beside_the_older_tables(loss_record, decisive_record, tmp_path):
+    for each in (loss_record, decisive_record):
+        each.write(tmp_path)
+    newer, older = [each for each, *_ in newest_records(tmp_path, "bench-loss")]
+    assert newer.recipe["cases"] == {"decisive": [65536]}
+    (table,) = BENCHMARKS["bench-loss"].tables(older)
+    assert table.lines == [["16", "1.00 ms, 2.0 MB"]]
+    assert "Best of 1 round(s), of 3 at K = 65536;" in BENCHMARKS["bench-loss"].note(older)
+
+
+def test_one_record_may_hold_the_decisive_k_and_the_others(loss_record, decisive_record):
+    cases = {**loss_record.recipe["cases"], **decisive_record.recipe["cases"]}
+    both = replace(
+        decisive_record,
+        recipe={**decisive_record.recipe, "cases": cases, "peers": {"lightly": "1"}},
+        metrics={**loss_record.metrics, **decisive_record.metrics},
+    )
+    decisive, by_k = BENCHMARKS["bench-loss"].tables(both)
+    assert (decisive.header[0], by_k.header) == ("K = 65536", ["K", "ours"])
+    note = BENCHMARKS["bench-loss"].note(both)
+    assert note.startswith("lightly 1. Best of 1 round(s); single rounds")
+    assert note.endswith("10 GiB. Of K = 65536 the median of 3 rounds (least–most).")
+
+
+WAYS = ["1 process", "2 processes"]
+
+
+def test_several_processes_are_compared_by_their_medians(record):
+    recipe = {"settings": ["light"], "ways": WAYS, "rounds": 3}
+    metrics = {"light/1 process": 100.0, "light/2 processes": 95.0}
+    scaling, best = BENCHMARKS["bench-scaling"], replace(record, recipe=recipe, metrics=metrics)
+    (table,) = scaling.tables(best)
+    assert table.lines == [["light", "100", "95", "0.95"]]
+    assert scaling.note(best) == "The shortest step of 3 rounds."
+    rounds = {"light/1 process": [100.0, 80.0, 110.0], "light/2 processes": [95.0, 120.0, 88.0]}
+    (table,) = scaling.tables(replace(best, curves={"rounds": rounds}))
+    # 95/100; single rounds from 88/110 to 120/80
+    assert table.lines == [["light", "100 (80–110)", "95 (88–120)", "0.95 (0.80–1.50)"]]
+
+
+def test_the_share_of_loading_says_its_precision_where_the_record_does(record):
+    loading, old = BENCHMARKS["bench-loading"], replace(record, recipe={"steps": 20})
+    assert loading.note(old) == ""
+    newer = replace(old, recipe={"steps": 20, "precision": "bfloat16"})
+    assert loading.note(newer) == "In bfloat16; medians of 20 steps."
+
+
+def test_beside_other_work_the_rounds_are_shown(record):
+    rounds = {"default/alone": [0.5, 0.4, 0.64], "default/beside other work": [1.0, 1.28, 1.0]}
+    metrics = {f"{name}/seconds": median(times) for name, times in rounds.items()}
+    single = replace(record, recipe={"n": 256, "ways": {"default": {}}}, metrics=metrics)
+    tables = BENCHMARKS["bench-beside-work"].tables
+    assert tables(single)[0].lines == [["default", "512", "256"]]
+    several = replace(single, curves={"rounds": rounds})
+    assert tables(several)[0].lines == [["default", "512 (400–640)", "256 (200–256)"]]
+
+
 def test_each_network_is_a_part_of_the_work_beside_other_work(record, tmp_path):
     for backbone, size in (("light", 32), ("resnet18", 64), ("light", 64)):
         recipe = {"backbone": backbone, "size": size}

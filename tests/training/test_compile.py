@@ -7,25 +7,28 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import nn
+from torch.testing import assert_close
 
-from eqco.assembly import compiling, resume, train
+from eqco.assembly import build_components, compiling, resume, train
 from eqco.assembly.heading import heading
 from eqco.assembly.runs import RunInfo
 from eqco.data import source_from_dataset
 from eqco.encoders import Encoder, LightEncoder, Pixels, linear_head
+from eqco.encoders.batch_norm import SplitBatchNorm2d
 from eqco.recipes import named_recipe
 from eqco.runtime import processes
 from eqco.runtime.checkpoints import read_checkpoint
 from eqco.runtime.errors import InputError
 from eqco.runtime.run_directory import RunDirectory
+from eqco.training.loop import optimise
 
 
-def small(compiled):
+def small(compiled, precision="float32"):
     demo = named_recipe("simo", "demo")
     settings = replace(demo.training, num_queries=8, epochs=2, log_every=1, compile=compiled)
     return replace(
         demo,
-        training=replace(settings, precision="float32"),
+        training=replace(settings, precision=precision),
         method=replace(demo.method, count=4),
         data=replace(demo.data, image_size=16),
         optimiser=replace(demo.optimiser, warmup_epochs=0),
@@ -149,13 +152,15 @@ def tiny():
 
 @pytest.mark.end_to_end
 @pytest.mark.skipif(bool(compiling.missing_tool()), reason="needs a C++ compiler")
-def test_a_compiled_run_stopped_and_resumed_equals_never_stopped(tmp_path):
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_compiled_run_stopped_and_resumed_equals_never_stopped(precision, tmp_path):
     def stop(report):
         if report.step == 3:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    train(noise(), small(True), out=tmp_path / "whole", encoder=tiny())
-    assert train(noise(), small(True), out=tmp_path / "cut", encoder=tiny(), show=stop).step == 3
+    recipe = small(True, precision)
+    train(noise(), recipe, out=tmp_path / "whole", encoder=tiny())
+    assert train(noise(), recipe, out=tmp_path / "cut", encoder=tiny(), show=stop).step == 3
     torch._dynamo.reset()  # as in a new process
     resume(tmp_path / "cut", noise(), encoder=tiny())
     whole, cut = (read_checkpoint(RunDirectory(tmp_path / name).last) for name in ("whole", "cut"))
@@ -178,3 +183,26 @@ def test_a_compiled_encoder_in_bfloat16_has_the_gradient_of_one_that_is_not():
         found.append(torch.cat([each.grad.flatten() for each in encoder.parameters()]))
     torch._dynamo.reset()
     assert (found[0] - found[1]).norm() < 0.05 * found[0].norm()
+
+
+@pytest.mark.end_to_end
+@pytest.mark.skipif(bool(compiling.missing_tool()), reason="needs a C++ compiler")
+def test_with_shuffling_bn_a_compiled_run_is_to_rounding_one_that_is_not():
+    found = []
+    for compiled in (True, False):
+        recipe = small(compiled)
+        recipe = replace(
+            recipe,
+            method=replace(recipe.method, shuffle_bn=True),
+            encoder=replace(recipe.encoder, bn_groups=2),
+        )
+        components = build_components(recipe, noise(), backbone=tiny())
+        assert components.compiled is compiled
+        assert isinstance(components.method.encoder.backbone.layers[1], SplitBatchNorm2d)
+        scaler = torch.amp.GradScaler("cpu", enabled=False)
+        for step in range(3):
+            batches = components.loader.micro_batches(step)
+            components.method.after_step(optimise(components, scaler, batches, step))
+        found.append(components.method.state_dict())
+    torch._dynamo.reset()
+    assert_close(*found, rtol=1e-4, atol=1e-6)

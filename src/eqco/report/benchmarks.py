@@ -45,13 +45,15 @@ RIVALS = {
     "lightly": "other",
     "metric-learning": "shade 5",
 }
+DECISIVE = "decisive"  # the part of the loss's record with several rounds of one K
 SCRIPTS = {"bench-lab": "mutual_information"}  # the others are named as their records are
 AUGMENTERS = ("torchvision", "torchvision v2", "kornia", "ours")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Benchmark:
-    """How the record of one benchmark is shown; `template` of its note has the recipe's names.
+    """How the record of one benchmark is shown; `template` of its note has the recipe's names, and
+    may depend on the record.
 
     One that is measured in parts, such as settings or data sets, says in `parts` where its recipe
     names them, one or several: each can be recorded by itself. Where seeds and contenders can be
@@ -62,18 +64,16 @@ class Benchmark:
     shows: str
     tables: Callable[[Record], list[Table]]
     charts: Callable[[Record], list[Chart]] = lambda record: []
-    template: str = ""
+    template: str | Callable[[Record], str] = ""
     parts: str = ""
     adds_up: bool = False
 
     def note(self, record: Record) -> str:
         """How it was measured, and beside what."""
-        names = {
-            **record.recipe,
-            "noise": rounds_note(record) if "{noise}" in self.template else "",
-        }
+        template = self.template if isinstance(self.template, str) else self.template(record)
+        names = {**record.recipe, "noise": rounds_note(record) if "{noise}" in template else ""}
         names["peers"] = ", ".join(f"{n} {v}" for n, v in record.recipe.get("peers", {}).items())
-        return self.template.format(**names)
+        return template.format(**names)
 
 
 def command_of(name: str) -> str:
@@ -133,9 +133,41 @@ def plain_benchmark(name: str) -> Benchmark:
     return Benchmark(title=name, shows="", tables=plain_tables)
 
 
+def every_round(record: Record, name: str, ending: str = "/seconds") -> list[float]:
+    """What each round measured; of a record that kept none, its one metric."""
+    rounds: dict[str, list[float]] = record.curves.get("rounds", {})
+    return rounds[name] if name in rounds else [record.metrics[name + ending]]
+
+
+def median_words(values: Sequence[float], form: str = "{:.0f}") -> str:
+    """The median, and the range of several.
+
+    >>> median_words([512.0]), median_words([0.5, 0.4, 0.64], "{:.2f}")
+    ('512', '0.50 (0.40–0.64)')
+    """
+    reach = f" ({form.format(min(values))}–{form.format(max(values))})" if len(values) > 1 else ""
+    return form.format(median(values)) + reach
+
+
+def ratio_of_medians(over: Sequence[float], under: Sequence[float]) -> str:
+    """How many times as large one is: by the medians, and the range that single rounds allow.
+
+    >>> ratio_of_medians([3.0, 3.3, 3.1], [2.0, 2.1, 2.0]), ratio_of_medians([3.0], [2.0])
+    ('1.55 (1.43–1.65)', '1.50')
+    """
+    several = len(over) > 1 and len(under) > 1
+    reach = f" ({min(over) / max(under):.2f}–{max(over) / min(under):.2f})" if several else ""
+    return f"{median(over) / median(under):.2f}{reach}"
+
+
+def speeds_words(n: int, seconds: Sequence[float]) -> str:
+    """Images per second of steps of n images."""
+    return median_words([n / each for each in seconds])
+
+
 def rivals(record: Record, case: str) -> list[str]:
     """The losses measured in one case."""
-    return distinct(key.split("/")[2] for key in record.metrics if key.startswith(case))
+    return distinct(key.split("/")[2] for key in record.metrics if key.startswith(f"{case}/"))
 
 
 def loss_cost(name: str, of: Metrics) -> str:
@@ -144,23 +176,61 @@ def loss_cost(name: str, of: Metrics) -> str:
     return "–" if math.isnan(seconds) else f"{1e3 * seconds:.2f} ms, {memory / 1e6:.1f} MB"
 
 
+def cases_over_k(record: Record) -> dict[str, list[int]]:
+    """The cases measured at several K, each with these."""
+    return {case: ks for case, ks in record.recipe["cases"].items() if case != DECISIVE}
+
+
 def loss_tables(record: Record) -> list[Table]:
-    """Times and memory of the loss beside its peers."""
-    return [
+    """Times and memory of the loss beside its peers: at the decisive K over rounds, then by K."""
+    tables = [decisive_table(record)] if DECISIVE in record.recipe["cases"] else []
+    return tables + [
         table_of(
             "K",
             {str(k): metrics_of(record, f"{case}/{k}/", math.nan) for k in ks},
             {name: partial(loss_cost, name) for name in rivals(record, case)},
             CASES[case],
         )
-        for case, ks in record.recipe["cases"].items()
+        for case, ks in cases_over_k(record).items()
     ]
+
+
+def decisive_table(record: Record) -> Table:
+    """How far ours is above the floor and below the compiled loss, by rounds that took turns."""
+    (k,), names, lines = record.recipe["cases"][DECISIVE], rivals(record, DECISIVE), []
+    keys = [key.split("/") for key in record.metrics]
+    for case in distinct(key[1] for key in keys if key[0] == DECISIVE):
+        times = {name: every_round(record, f"{DECISIVE}/{case}/{name}") for name in names}
+        cells = [
+            f"{median_words([1e3 * each for each in seconds], '{:.1f}')} ms, "
+            f"{record.metrics[f'{DECISIVE}/{case}/{name}/bytes'] / 1e6:.1f} MB"
+            for name, seconds in times.items()
+        ]
+        cells.append(ratio_of_medians(times["ours"], times["floor"]))
+        cells.append(ratio_of_medians(times["compiled"], times["ours"]))
+        lines.append([CASES[case], *cells])
+    header = [f"K = {k}", *names, "ours over floor", "compiled over ours"]
+    return Table(header=header, lines=lines)
+
+
+def loss_note(record: Record) -> str:
+    """The peers, and how many rounds there were of what."""
+    said = []
+    if cases_over_k(record):
+        # the first records have more rounds of one K
+        more = ", of {rounds_at_65536} at K = 65536" if "rounds_at_65536" in record.recipe else ""
+        said.append(f"{{peers}}. Best of {{rounds}} round(s){more}; single rounds differ by 15 % ")
+        said.append("and more. –: failed or over 10 GiB. ")
+    if DECISIVE in record.recipe["cases"]:
+        (k,) = record.recipe["cases"][DECISIVE]
+        said.append(f"Of K = {k} the median of {{decisive_rounds}} rounds (least–most).")
+    return "".join(said).rstrip()
 
 
 def loss_charts(record: Record) -> list[Chart]:
     """Milliseconds against K, a line for each loss."""
     charts = []
-    for case, ks in record.recipe["cases"].items():
+    for case, ks in cases_over_k(record).items():
         series = []
         for name in rivals(record, case):
             times = [(k, record.metrics.get(f"{case}/{k}/{name}/seconds")) for k in ks]
@@ -239,7 +309,7 @@ def method_tables(record: Record) -> list[Table]:
             times = [
                 record.curves["ratios"][f"{title}/{name}/{part}"] for part in ("step", "with views")
             ]
-            cells = [f"{median(each):.2f} ({min(each):.2f}–{max(each):.2f})" for each in times]
+            cells = [median_words(each, "{:.2f}") for each in times]
             lines.append([name, speed_column("networks", setting["n"])(of), *cells])
         found.append(Table(title=f"{title}, N = {setting['n']}", header=header, lines=lines))
     return found
@@ -278,12 +348,30 @@ def compiling_tables(record: Record) -> list[Table]:
     for title, setting in record.recipe["settings"].items():
         cells = []
         for way in ("plain", "compiled"):
-            speeds = [setting["n"] / each for each in record.curves["rounds"][f"{title}/{way}"]]
-            cells.append(f"{median(speeds):.0f} ({min(speeds):.0f}–{max(speeds):.0f})")
+            cells.append(speeds_words(setting["n"], record.curves["rounds"][f"{title}/{way}"]))
         waits = (record.metrics[f"{title}/{which} wait"] for which in ("first", "later"))
         lines.append([title, *cells, *(f"{wait:.0f}" for wait in waits)])
     header = ["images/s", "plain", "compiled", "first wait, s", "later waits, s"]
     return [Table(header=header, lines=lines)]
+
+
+def scaling_tables(record: Record) -> list[Table]:
+    """Images per second of one process and of several, and the ratio of the second to the first."""
+    ways, lines = record.recipe["ways"], []
+    for setting in record.recipe["settings"]:
+        speeds = [every_round(record, f"{setting}/{way}", ending="") for way in ways]
+        first, second = speeds
+        lines.append([setting, *map(median_words, speeds), ratio_of_medians(second, first)])
+    return [Table(header=["images/s", *ways, "second over first"], lines=lines)]
+
+
+def beside_work_tables(record: Record) -> list[Table]:
+    """Images per second of each way of waiting, alone and beside other work."""
+    places, n, lines = ("alone", "beside other work"), record.recipe["n"], []
+    for way in record.recipe["ways"]:
+        cells = [speeds_words(n, every_round(record, f"{way}/{place}")) for place in places]
+        lines.append([way, *cells])
+    return [Table(header=["images/s", *places], lines=lines)]
 
 
 def seeds_column(name: str) -> Callable[[Sequence[Metrics]], str]:
@@ -318,10 +406,8 @@ BENCHMARKS: dict[str, Benchmark] = {
         shows="N = 256 queries, D = 128, float32. Floor is the matrix products alone.",
         tables=loss_tables,
         charts=loss_charts,
-        template=(
-            "{peers}. Best of {rounds} round(s), of {rounds_at_65536} at K = 65536; single rounds "
-            "differ by 15 % and more. –: failed or over 10 GiB."
-        ),
+        template=loss_note,
+        parts="cases",
     ),
     "bench-step": Benchmark(
         title="A step of MoCo v2 against K",
@@ -412,6 +498,9 @@ BENCHMARKS: dict[str, Benchmark] = {
                 },
             )
         ],
+        template=lambda record: (
+            "In {precision}; medians of {steps} steps." if "precision" in record.recipe else ""
+        ),
     ),
     "bench-lab": Benchmark(
         title="The lab",
@@ -421,14 +510,12 @@ BENCHMARKS: dict[str, Benchmark] = {
     "bench-scaling": Benchmark(
         title="Several processes",
         shows="Whole SiMo steps at N = 256 on two cores.",
-        tables=lambda record: [
-            table_of(
-                "images/s",
-                {each: metrics_of(record, f"{each}/") for each in record.recipe["settings"]},
-                {way: number(way) for way in record.recipe["ways"]}
-                | {"second over first": partial(ratio, *record.recipe["ways"])},
-            )
-        ],
+        tables=scaling_tables,
+        template=lambda record: (
+            "Median step of each round, median of {rounds} rounds (least–most)."
+            if "rounds" in record.curves
+            else "The shortest step of {rounds} rounds."
+        ),
     ),
     "bench-evaluation": Benchmark(
         title="Evaluation",
@@ -470,17 +557,8 @@ BENCHMARKS: dict[str, Benchmark] = {
         title="Beside other work",
         shows="How OpenMP's threads wait for each other, alone on the cores and beside one process "
         "that computes without a pause.",
-        tables=lambda record: [
-            table_of(
-                "images/s",
-                {way: metrics_of(record, f"{way}/") for way in record.recipe["ways"]},
-                {
-                    place: speed_column(f"{place}/seconds", record.recipe["n"])
-                    for place in ("alone", "beside other work")
-                },
-            )
-        ],
-        template="{backbone}, {size} pixels, N = {n}; median of {rounds} round(s).",
+        tables=beside_work_tables,
+        template="{backbone}, {size} pixels, N = {n}; median of {rounds} round(s) (least–most).",
         parts="backbone",
     ),
     "bench-convolution": Benchmark(
