@@ -3,7 +3,7 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-BENCHMARKS := loss mutual_information augment loading step convolution compiling methods train scaling evaluation faults beside_work small_batch rules quality
+BENCHMARKS := loss mutual_information augment loading startup step convolution compiling methods train scaling evaluation faults beside_work small_batch rules quality
 
 # $(1): what is done, $(2): the command that does it
 define timed

@@ -374,6 +374,15 @@ def beside_work_tables(record: Record) -> list[Table]:
     return [Table(header=["images/s", *places], lines=lines)]
 
 
+def startup_tables(record: Record) -> list[Table]:
+    """Seconds of each command until its first step."""
+    lines = [
+        [name, median_words(every_round(record, name), "{:.1f}")]
+        for name in record.recipe["commands"]
+    ]
+    return [Table(header=["", "s"], lines=lines)]
+
+
 def seeds_column(name: str) -> Callable[[Sequence[Metrics]], str]:
     """An accuracy in percent over the runs of one row."""
 
@@ -575,6 +584,12 @@ BENCHMARKS: dict[str, Benchmark] = {
         tables=compiling_tables,
         template="{precision}; {rounds} rounds.",
         parts="settings",
+    ),
+    "bench-startup": Benchmark(
+        title="Start-up",
+        shows="Seconds from the command to its first step, or to its end where it trains nothing.",
+        tables=startup_tables,
+        template="Embedded photos, uncompiled; median of {rounds} rounds (least–most).",
     ),
     "bench-faults": Benchmark(
         title="Faults and bad input",
