@@ -89,12 +89,12 @@ def cells(sizes: tuple[int, ...], epochs: int, image_size: int) -> list[Cell]:
     """
     *small, largest = sizes
     least = small[0]
-    shared = {"epochs": epochs, "image_size": image_size}
+    shared: dict[str, Any] = {"epochs": epochs, "image_size": image_size}
     # a rate that is the same as by the linear rule at the largest N
     base = BASE.optimiser.base_learning_rate * largest / BASE.optimiser.reference
-    square_root = {"rule": "square-root", "reference": 1}
+    square_root: dict[str, Any] = {"rule": "square-root", "reference": 1}
     square_root["base_learning_rate"] = base / math.sqrt(largest)
-    cached = {"accumulation": "cached", "accumulation_steps": largest // least}
+    cached: dict[str, Any] = {"accumulation": "cached", "accumulation_steps": largest // least}
     return [
         *(cell(variant, n, **shared) for variant in ON_THE_BATCH for n in sizes),
         *(
