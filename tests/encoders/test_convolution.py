@@ -118,6 +118,13 @@ def test_a_1x1_convolution_by_one_product_is_the_convolution(sides, stride):
     assert_close(ours, theirs)
 
 
+def test_the_gradient_of_1x1_weights_has_their_layout():
+    """DDP copies gradients whose strides are not those of the weights, and warns."""
+    weight = torch.randn(5, 4, 1, 1).to(memory_format=torch.channels_last).requires_grad_()
+    convolve_pixels(torch.randn(3, 4, 2, 2), weight, stride=1).sum().backward()
+    assert weight.grad.stride() == weight.stride()
+
+
 @pytest.mark.parametrize("side", [1, 2, 4, 8, 16])
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("kind", [Conv1x1, Conv3x3])

@@ -92,7 +92,8 @@ def convolve_pixels(maps: Tensor, weight: Tensor, *, stride: int) -> Tensor:
     """A 1×1 convolution: one product of all pixels with the weights."""
     pixels = maps[:, :, ::stride, ::stride].permute(0, 2, 3, 1)
     # one matrix: of more dimensions torch makes many small products where no gradient is wanted
-    seen = F.linear(pixels.flatten(0, 2), weight.flatten(1))
+    # so flattened, the gradient of the weights has their own layout, channels last
+    seen = F.linear(pixels.flatten(0, 2), weight.permute(0, 2, 3, 1).flatten(1))
     return seen.view(*pixels.shape[:3], -1).permute(0, 3, 1, 2)
 
 
