@@ -20,6 +20,7 @@ from eqco.experiments.catalog import EXPERIMENTS, find_experiment
 from eqco.experiments.experiment import Comparison, command_for, missing_runs, profile_records
 from eqco.report.benchmarks import BENCHMARKS, command_of, newest_records, united
 from eqco.report.catalog import EXHIBITS, PLOTS
+from eqco.report.drawing import draw_charts
 from eqco.report.page import reading_order
 from eqco.report.tables import comparison_table, markdown
 from eqco.report.training_speed import lightest_setting, rounds_note, training_ratios
@@ -37,6 +38,7 @@ PICTURES = {  # below docs/images: experiment and profile
     "fig3.png": ("fig3", "desk"),
     "study-length.png": ("study-length", "desk"),
 }
+QUALITY = "quality.png"  # of a benchmark: curves of all its data sets
 BLOCK = re.compile(r"(<!-- block ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 FEW_IMAGES = "few-images"
 FULLEST = {"tab5": "paper", "tab2": FEW_IMAGES}  # where that is not the first of those at the desk
@@ -178,6 +180,26 @@ def speed_block() -> str:
     )
 
 
+def quality_records() -> list[Record]:
+    """The newest of each data set, with the metrics and curves of its seeds."""
+    return sorted(map(united, benchmark_records("bench-quality")), key=lambda r: list(r.curves))
+
+
+def quality_digest() -> str:
+    """A short name for what the curves of quality are drawn from."""
+    values = [(record.curves, record.metrics) for record in quality_records()]
+    return hashlib.sha256(repr(values).encode()).hexdigest()[:16]
+
+
+def draw_quality(picture: Path) -> None:
+    """The curves of all data sets, with the digest of their records inside."""
+    records = quality_records()
+    charts = [chart for record in records for chart in BENCHMARKS["bench-quality"].charts(record)]
+    note = f"one seed, {records[0].recipe['threads']} core(s)"
+    draw_charts(charts, picture, note)
+    store_digest(picture, quality_digest())
+
+
 def digest(name: str, profile: str) -> str:
     """A short name for the contents of all records of an experiment and profile."""
     records = profile_records(find_experiment(name), profile, RESULTS)
@@ -198,8 +220,13 @@ def draw(picture: Path, name: str, profile: str) -> None:
     records = profile_records(find_experiment(name), profile, RESULTS)
     require_committed(records, RESULTS)
     PLOTS[name](records, picture)
+    store_digest(picture, digest(name, profile))
+
+
+def store_digest(picture: Path, records: str) -> None:
+    """Write into a picture what it was drawn from."""
     inside = PngInfo()
-    inside.add_text("records", digest(name, profile))
+    inside.add_text("records", records)
     with Image.open(picture) as image:
         image.load()
         image.save(picture, pnginfo=inside, optimize=True)
@@ -235,6 +262,11 @@ def main() -> None:
         if not agrees:
             draw(path, name, profile)
         print(path.relative_to(ROOT), "agrees" if agrees else "drawn")
+    path = ROOT / "docs" / "images" / QUALITY
+    agrees = drawn_from(path) == quality_digest()
+    if not agrees:
+        draw_quality(path)
+    print(path.relative_to(ROOT), "agrees" if agrees else "drawn")
 
 
 if __name__ == "__main__":

@@ -159,6 +159,11 @@ def test_pictures_were_drawn_from_the_records(picture):
     assert drawn == FILLING.digest(*FILLING.PICTURES[picture]), "run `make documents`"
 
 
+def test_the_curves_of_quality_were_drawn_from_the_records():
+    drawn = FILLING.drawn_from(ROOT / "docs" / "images" / FILLING.QUALITY)
+    assert drawn == FILLING.quality_digest(), "run `make documents`"
+
+
 def test_every_result_has_its_place_in_the_documents():
     """What the README lists leads to a section; nothing recorded or published is left out."""
     sections = re.findall(r'<a id="([\w-]+)"></a>', (ROOT / "docs" / "results.md").read_text())

@@ -2,18 +2,21 @@
 
 Tensors on "cuda" have shape and type but no values here (torch's FakeTensorMode), those of the CPU
 are real. So an operation that mixes the two fails, a generator of the wrong device fails, and each
-read of a value by the host is noted. Backward needs the device itself and is not covered.
+read of a value by the host is noted. What needs the device itself is not covered: backward and the
+optimiser, processes that decode (their memory is pinned), random states, and several GPUs.
 """
 
 import math
 import sys
 from collections import Counter
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from fake_cuda import needs_fake_cuda
+from PIL import Image
 from together import Pictures, TinyBackbone, light, simo, tiny
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -30,7 +33,7 @@ from eqco.contrast import (
     in_batch_negatives,
     sampled_negatives,
 )
-from eqco.data import Augment, DataSettings, source_from_dataset
+from eqco.data import Augment, DataSettings, StepLoader, ViewSpec, open_source, source_from_dataset
 from eqco.data.parameters import draw_parameters
 from eqco.data.pipelines import INFOMIN, MOCO_V1, MOCO_V2, SIMCLR
 from eqco.evaluation import extract_features, knn_accuracy, probe_accuracy
@@ -49,8 +52,9 @@ from eqco.methods import (
 )
 from eqco.recipes import Recipe
 from eqco.recipes.profiles import scale_method
+from eqco.training.cached_step import in_pieces
 from eqco.training.diagnostics import diagnose
-from eqco.training.loop import diagnose_step, largest_weight, mean
+from eqco.training.loop import diagnose_step, largest_weight, mean, warm_up
 
 pytestmark = needs_fake_cuda
 
@@ -58,7 +62,7 @@ pytestmark = needs_fake_cuda
 MEANT = {
     "contrast.diagnostics.read_contrast": "numbers for the log, every diagnose_every steps",
     "contrast.diagnostics.diagnose_embeddings": "the same of a method without negatives",
-    "evaluation.features.extract_features": "features are kept on the host, batch by batch",
+    "evaluation.features.extract_several": "features are kept on the host, batch by batch",
     "training.loop.mean": "the loss for the log and the alarms, every log_every steps",
     "training.loop.largest_weight": "stops a training whose weights are not finite",
 }
@@ -106,6 +110,9 @@ class PretendGPU(TorchDispatchMode):
         frame = sys._getframe(2)
         while frame and PACKAGE not in Path(frame.f_code.co_filename).parents:
             frame = frame.f_back
+        if frame is None:
+            self.waits["outside the package"] += 1
+            return
         place = Path(frame.f_code.co_filename).relative_to(PACKAGE).with_suffix("")
         self.waits[".".join([*place.parts, frame.f_code.co_qualname])] += 1
 
@@ -127,6 +134,20 @@ def gpu(request):
     with pretended_gpu() as found:
         found.default = torch.device("cuda") if request.param else nullcontext()
         yield found
+
+
+@contextmanager
+def bfloat16_on_gpu():
+    """What auto chooses there; `torch.autocast` itself asks for the driver."""
+    torch.set_autocast_dtype("cuda", torch.bfloat16)
+    torch.set_autocast_enabled("cuda", True)
+    torch.autocast_increment_nesting()
+    try:
+        yield
+    finally:
+        torch.autocast_decrement_nesting()
+        torch.set_autocast_enabled("cuda", False)
+        torch.clear_autocast_cache()
 
 
 def vectors(*shape):
@@ -169,10 +190,14 @@ CASES |= {
 }
 
 
+def on_gpu(recipe):
+    own = TinyBackbone() if recipe.encoder.backbone == Recipe().encoder.backbone else None
+    return build_components(recipe, PICTURES, backbone=own, device="cuda")
+
+
 @pytest.mark.parametrize("recipe", CASES.values(), ids=CASES)
 def test_steps_of_every_method_without_backward(gpu, recipe):
-    own = TinyBackbone() if recipe.encoder.backbone == Recipe().encoder.backbone else None
-    components = build_components(recipe, PICTURES, backbone=own, device="cuda")
+    components = on_gpu(recipe)
     method = components.method
     with gpu.default:
         for step in range(2):
@@ -188,6 +213,54 @@ def test_steps_of_every_method_without_backward(gpu, recipe):
     reader = "read_contrast" if output.contrasts else "diagnose_embeddings"
     waits = {name for name in MEANT if name.startswith("training.")}
     assert set(gpu.waits) == {*waits, f"contrast.diagnostics.{reader}"}
+
+
+@pytest.mark.parametrize("recipe", CASES.values(), ids=CASES)
+def test_steps_of_every_method_in_bfloat16(recipe):
+    """Features are, and the loss has left it."""
+    with pretended_gpu() as gpu:
+        components = on_gpu(recipe)
+        method, features = components.method, []
+        warm_up(components)  # in float32, as the training loop has it
+        method.encoder.backbone.register_forward_hook(lambda *given: features.append(given[-1]))
+        for step in range(2):
+            (batch,) = components.loader.micro_batches(step)
+            with bfloat16_on_gpu():
+                output = method(batch, step)
+            assert output.loss.is_cuda
+            assert output.loss.dtype == torch.float32
+            method.after_step(output)
+        assert {each.dtype for each in features} == {torch.bfloat16}
+        diagnose_step(output, components.objective)
+    assert set(gpu.waits) <= {name for name in MEANT if name.startswith("contrast.")}
+
+
+@pytest.mark.parametrize("name", ["simo", "moco", "simclr", "byol"])
+def test_a_batch_in_pieces_that_share_a_loss(gpu, name, monkeypatch):
+    monkeypatch.setattr("eqco.training.cached_step.random_states", lambda devices: [])
+    recipe = replace(CASES[name], encoder=replace(CASES[name].encoder, bn_groups=1))
+    components = on_gpu(recipe)
+    with gpu.default:
+        (batch,) = components.loader.micro_batches(0)
+        components.method.warm_up(batch)
+        with in_pieces(components.method, len(batch.index) // 2) as encoders:
+            output = components.method(batch, 0)
+        assert output.loss.is_cuda
+        assert any(encoder.calls for encoder in encoders)
+    assert not gpu.waits
+
+
+def test_views_of_images_in_files(gpu, tmp_path):
+    for number in range(8):
+        Image.new("RGB", (20 + number, 24)).save(tmp_path / f"{number}.png")
+    split = open_source(str(tmp_path), unlabelled=True)["train"]
+    views = [ViewSpec(MOCO_V2, 16)] * 2
+    loader = StepLoader(split, views, num_queries=4, seed=0, device="cuda")
+    assert loader.pixels is None  # read in every step
+    with gpu.default:
+        (batch,) = loader.micro_batches(0)
+    assert all(view.is_cuda for view in (*batch.views, batch.index))
+    assert not gpu.waits
 
 
 def drawn(count, **settings):
@@ -246,7 +319,7 @@ def test_features(gpu):
         train = extract_features(network, split, size=12, batch_size=32, device="cuda")
     assert train.values.device.type == "cpu"
     assert len(train.values) == 96
-    assert set(gpu.waits) == {"evaluation.features.extract_features"}
+    assert set(gpu.waits) == {"evaluation.features.extract_several"}
 
 
 def test_knn_and_probe(gpu):
@@ -273,3 +346,22 @@ def test_a_stray_tensor_generator_or_wait_is_found():
             alpha=None,
         )
         assert set(gpu.waits) == {"contrast.diagnostics.read_contrast"}
+
+
+def peeking_function():
+    """Code that would be a module of the package."""
+    code = compile(
+        "def peek(x):\n    return x.item()", str(PACKAGE / "methods" / "rude.py"), "exec"
+    )
+    found = {}
+    exec(code, found)
+    return found["peek"]
+
+
+@pytest.mark.parametrize(
+    ("read", "place"),
+    [(peeking_function(), "methods.rude.peek"), (lambda x: x.item(), "outside the package")],
+)
+def test_a_wait_that_is_not_meant_fails(read, place):
+    with pytest.raises(AssertionError, match=place), pretended_gpu():
+        read(vectors(1))

@@ -189,6 +189,7 @@ def three_steps(recipe, dtype):
             seen |= {
                 "K": found.num_negatives,
                 "margin": found.margin,
+                "bound": float(found.information_kind == "bound"),
                 "information": found.information,
                 "gradient": found.gradient_norm_mean,
             }

@@ -11,20 +11,14 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:  # what type checkers and editors see
-    from eqco.assembly import (  # noqa: F401
-        load,
-        open_index,
-        open_weights,
-        push_to_hub,
-        resume,
-        train,
-    )
+    from eqco.assembly import load, open_index, open_weights, push_to_hub  # noqa: F401
     from eqco.contrast import *  # noqa: F403
     from eqco.recipes import Recipe, named_recipe, read_recipe  # noqa: F401
+    from eqco.report.training import resume, train  # noqa: F401
     from eqco.runtime.errors import InputError  # noqa: F401
     from eqco.theory import *  # noqa: F403
 
-_TRAINER = "eqco.assembly"
+_TRAINER, _ENDED = "eqco.assembly", "eqco.report.training"
 # public name -> where it lives
 _HOMES: dict[str, str] = {
     **dict.fromkeys(
@@ -76,13 +70,12 @@ _HOMES: dict[str, str] = {
     ),
     "InputError": "eqco.runtime.errors",
     **dict.fromkeys(("Recipe", "named_recipe", "read_recipe"), "eqco.recipes"),
-    **dict.fromkeys(
-        ("load", "open_index", "open_weights", "push_to_hub", "resume", "train"), _TRAINER
-    ),
+    **dict.fromkeys(("load", "open_index", "open_weights", "push_to_hub"), _TRAINER),
+    **dict.fromkeys(("resume", "train"), _ENDED),
 }
 
 # `from eqco import *` takes what torch alone can import
-__all__ = [name for name, home in _HOMES.items() if home not in ("eqco.recipes", _TRAINER)]
+__all__ = [name for name, home in _HOMES.items() if home not in ("eqco.recipes", _TRAINER, _ENDED)]
 
 
 def __getattr__(name: str) -> Any:

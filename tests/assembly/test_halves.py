@@ -10,11 +10,21 @@ import torch
 from together import Pictures
 from torch.testing import assert_close
 
-from eqco.assembly import load, open_weights, resume, train
+from eqco.assembly import (
+    build_components,
+    build_evaluated_encoder,
+    load,
+    open_weights,
+    resume,
+    train,
+)
+from eqco.assembly.comparison import untrained_twin
 from eqco.assembly.export import export_weights
 from eqco.assembly.weights import half_of, random_like
 from eqco.cli.main import main
-from eqco.recipes import named_recipe
+from eqco.data import source_from_dataset
+from eqco.encoders import Architecture
+from eqco.recipes import RECIPES, named_recipe, with_settings
 from eqco.runtime.checkpoints import read_checkpoint
 from eqco.runtime.errors import InputError
 from eqco.runtime.run_directory import RunDirectory
@@ -57,6 +67,36 @@ def test_an_untrained_network_of_its_kind_differs(run):
     other = random_like(weights).backbone(IMAGES)
     assert other.shape == (3, 512)
     assert not torch.allclose(other, weights.backbone(IMAGES))
+
+
+def test_its_untrained_twin_is_the_network_that_training_begins_with(run):
+    """Fine-tuned beside it: the same network, not one for all colours."""
+    weights = open_weights(run)
+    twin = untrained_twin(weights, seed=9)  # a run has a seed of its own
+    begun = build_components(weights.recipe, source_from_dataset(Pictures())).method.encoder
+    assert (twin.feature_dim, twin.embedding_dim) == (512, weights.encoder.embedding_dim)
+    assert_close(dict(twin.state_dict()), dict(begun.state_dict()), rtol=0, atol=0)
+    half = untrained_twin(half_of(weights, "chroma"), seed=9)
+    assert half.feature_dim == 256
+
+
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [(name, {}) for name in RECIPES if not name.endswith("-vit")] + [("cmc", {"colours": "ydbdr"})],
+)
+def test_the_name_of_what_is_evaluated_builds_that_network(name, method):
+    recipe = with_settings(named_recipe(name, "smoke"), **method)
+    named = Architecture(recipe.method.evaluated_backbone(recipe.encoder.backbone)).build()
+    network = build_evaluated_encoder(recipe).backbone
+    assert (type(named), getattr(named, "space", "")) == (
+        type(network),
+        getattr(network, "space", ""),
+    )
+    shapes = [
+        {name: value.shape for name, value in each.state_dict().items()}
+        for each in (named, network)
+    ]
+    assert shapes[0] == shapes[1]
 
 
 @pytest.mark.parametrize("half", [None, "luminance", "chroma"])

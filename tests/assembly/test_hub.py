@@ -35,8 +35,8 @@ VALIDATION = {
 }
 
 
-def trained(place, backbone):
-    recipe = named_recipe("simo", "smoke")
+def trained(place, backbone, name="simo"):
+    recipe = named_recipe(name, "smoke")
     recipe = replace(
         recipe,
         data=replace(recipe.data, image_size=32),
@@ -54,7 +54,8 @@ def trained(place, backbone):
 def runs(tmp_path_factory):
     place = tmp_path_factory.mktemp("runs")
     names = {"timm:resnet10t": "convolutions", "timm:test_vit": "transformer", "light": "light"}
-    return {name: trained(place / name, backbone) for backbone, name in names.items()}
+    runs = {name: trained(place / name, backbone) for backbone, name in names.items()}
+    return {**runs, "two networks": trained(place / "two", "light", "cmc")}
 
 
 def export(run, folder, *more):
@@ -83,7 +84,7 @@ def test_timm_and_huggingface_hub_build_the_same_network(name, runs, tmp_path, c
 
 
 @pytest.mark.end_to_end
-@pytest.mark.parametrize("name", ["convolutions", "light"])
+@pytest.mark.parametrize("name", ["convolutions", "light", "two networks"])
 def test_load_gives_the_encoder_of_the_run_with_its_head(name, runs, tmp_path):
     folder = export(runs[name], tmp_path / "mine")
     ours, theirs = load(f"hf:{folder}"), load(runs[name])

@@ -13,7 +13,7 @@ from rich.console import Console
 from eqco.assembly import open_weights
 from eqco.assembly.comparison import compare_encoder
 from eqco.cli.main import main
-from eqco.data import Source, open_source
+from eqco.data import Source, fonts, open_source
 from eqco.data.fonts import drawable
 from eqco.encoders import LightEncoder
 from eqco.report.evaluation import print_evaluation, write_evaluation
@@ -242,10 +242,20 @@ def test_a_run_is_tested_on_its_own_data_by_default(photos, tmp_path, capsys, mo
     train_briefly(photos, "run")
     capsys.readouterr()
     assert main(["eval", "run"]) == 0
-    result = json.loads(Path("evaluation/knn.json").read_text())
+    file = Path("run/evaluation/knn.json")
+    result = json.loads(file.read_text())
     assert (result["data"], result["test_images"]) == (str(photos), 12)
     assert result["weights"] == "run"
-    assert "not trained to its end" not in capsys.readouterr().out
+    said = "".join(capsys.readouterr().out.split())
+    assert "nottrainedtoitsend" not in said
+    assert f"written:{file}" in said
+    assert main(["eval", "run"]) == 0, "a second one leaves the first as it is"
+    assert json.loads(Path("run/evaluation-2/knn.json").read_text()) == result
+    assert main(["eval", "run", "--overwrite"]) == 0
+    assert sorted(path.name for path in Path("run").glob("evaluation*")) == [
+        "evaluation",
+        "evaluation-2",
+    ]
 
 
 def test_an_unfinished_run_is_named_with_its_step(photos, tmp_path, capsys, monkeypatch):
@@ -254,7 +264,7 @@ def test_an_unfinished_run_is_named_with_its_step(photos, tmp_path, capsys, monk
     capsys.readouterr()
     assert main(["eval", "run/checkpoints/step-00000003.pt"]) == 0
     assert "is not trained to its end: step 3 of 6" in " ".join(capsys.readouterr().out.split())
-    result = json.loads(Path("evaluation/knn.json").read_text())
+    result = json.loads(Path("run/evaluation/knn.json").read_text())
     assert result["rows"][-1]["name"] == "step-00000003.pt (step 3 of 6)"
 
 
@@ -283,3 +293,12 @@ def test_names_that_no_font_here_has_are_drawn_by_their_numbers(light, tmp_path,
     assert {line["name"] for line in result["classes"]} == {"苹果", "Мед"}
     assert drawable("Мед", ["DejaVu Sans"]) == "Мед"
     assert drawable("苹果 1", ["DejaVu Sans"]) == "\\u82f9\\u679c 1"
+
+
+def test_where_no_font_has_chinese_names_one_line_says_what_to_install(monkeypatch, capsys):
+    monkeypatch.setattr(fonts, "font_families", lambda: ["DejaVu Sans"])
+    fonts.hint_at_fonts.cache_clear()
+    for name in ("苹果", "梨", "Äpfel"):
+        fonts.drawable(name)
+    said = capsys.readouterr().err
+    assert said.count("fonts-noto-cjk") == 1

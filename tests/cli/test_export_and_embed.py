@@ -31,6 +31,16 @@ def test_export_writes_a_file_and_a_card_and_says_how_to_load_it(weights, tmp_pa
     model.load_state_dict(torch.load("mine-torchvision.pth", weights_only=True))
 
 
+def test_a_card_says_where_others_prepare_images_otherwise(weights, tmp_path, capsys):
+    assert main(["export", weights, "--to", "timm", "--image-size", "32"]) == 0
+    difference = "timm's transform resizes to a shorter side of 36 (8/7 of 32); eqco resizes images"
+    assert f"# {difference}" in capsys.readouterr().out
+    assert difference in (tmp_path / "mine-timm.md").read_text()
+    assert main(["export", weights, "--to", "onnx", "--preprocess", "--image-size", "32"]) == 0
+    card = (tmp_path / "mine-onnx.md").read_text()
+    assert "features may differ from those of `eqco embed` by 1 % of the largest one" in card
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

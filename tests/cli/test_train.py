@@ -8,11 +8,13 @@ from types import SimpleNamespace
 
 import pytest
 from faults.trainings import logged_step
+from photos import save_photos
 from rich.text import Text
 
 from eqco.cli.main import main
+from eqco.cli.train import parse
 from eqco.data import open_source
-from eqco.recipes import RECIPES
+from eqco.recipes import RECIPES, named_recipe, recipe_to_dict, with_settings
 from eqco.runtime.run_directory import RunDirectory
 from eqco.training.display import LogLines, training_display
 from eqco.training.loop import StepReport
@@ -63,6 +65,8 @@ def test_recipes_are_listed_and_shown(columns, capsys, monkeypatch):
             ["--resume", "a", "--recipe", "mocov2"],
             "new run: eqco train DATA --recipe … --out OTHER",
         ),
+        (["--resume", "a", "--minutes", "3"], "new run: eqco train DATA --minutes … --out OTHER"),
+        (["--resume", "a", "--extend", "b"], "leave out --resume: eqco train --extend RUN makes"),
         (["--device", "cuda:7"], "--device cuda:7 cannot be used here"),
         (["--device", "toaster"], "--device toaster is no device; choose cpu"),
         (["--recipe", "mocov1", "--training.epochs", "5"], "optimiser.drops=(12, 16); they must"),
@@ -134,6 +138,8 @@ def test_a_training_leaves_a_run_that_its_recipe_file_repeats(warm, tmp_path):
     assert first.code == 0, first.errors
     assert "groceries: 675 images (" in first.said
     assert "as test); simo, light at 32 pixels" in first.said
+    assert first.said.count("what one view tells of the other, read off the loss") == 1
+    assert "this encoder (a)" in first.said
     assert "N = 64, K = 5, α = 256, τ = 0.2, learning rate 0.015; 1 epoch × 10" in first.said
     assert "little is learned in 10 steps: raise --training.epochs to 20" in first.said
     assert "57 validation images (val), not test images" in first.said
@@ -153,6 +159,43 @@ def test_a_training_leaves_a_run_that_its_recipe_file_repeats(warm, tmp_path):
 def test_minutes_beside_a_recipe_are_refused(capsys, other):
     assert main(["train", "--minutes", "5", other]) == 2
     assert "--minutes was given beside a recipe" in capsys.readouterr().err
+
+
+def test_a_run_that_is_complete_is_answered_with_how_to_train_it_longer(tmp_path, capsys):
+    place = tmp_path / "run"
+    RunDirectory(place).start({}, {})
+    (place / "checkpoints" / "last.pt").touch()
+    (place / "result.json").touch()
+    assert main(["train", *QUICK, "--out", str(place)]) == 2
+    said = capsys.readouterr().err
+    assert f"or train it longer: eqco train --extend {place} --training.epochs N." in said
+    assert "detector" not in said
+
+
+def test_more_processes_than_a_batch_has_images_are_refused_before_they_start(tmp_path, capsys):
+    save_photos(tmp_path / "photos", 48)
+    out = ["--out", str(tmp_path / "run")]
+    assert main(["train", str(tmp_path / "photos"), "--processes", "64", *out]) == 2
+    assert "eqco: 64 processes for batches of 32 images" in capsys.readouterr().err
+    command = ["train", str(tmp_path / "photos"), "--processes", "5", *out]
+    assert main([*command, "--training.num-queries", "16"]) == 2
+    assert "which 5 processes cannot share equally" in capsys.readouterr().err
+
+
+def test_a_warm_up_keeps_its_share_of_other_epochs_unless_it_is_given(tmp_path):
+    recipe = with_settings(named_recipe("simo", "folder"), epochs=40, warmup_epochs=8.0)
+    RunDirectory(tmp_path / "run").start(recipe_to_dict(recipe), {})
+    shorter = ["--training.epochs", "5"]
+    for given in (
+        ["--extend", str(tmp_path / "run")],
+        ["--recipe", str(tmp_path / "run/recipe.json")],
+    ):
+        options = parse([*given, *shorter])
+        assert (options.training.epochs, options.optimiser.warmup_epochs) == (5, 1.0)
+        assert options.note == "warm-up of 1 of 5 epochs, the share that it had of 40"
+        kept = parse([*given, *shorter, "--optimiser.warmup-epochs", "2"])
+        assert (kept.optimiser.warmup_epochs, kept.note) == (2.0, "")
+        assert parse(given).optimiser.warmup_epochs == 8.0
 
 
 def test_an_image_that_cannot_be_read_does_not_stop_what_a_training_ends_with(warm, tmp_path):
@@ -208,6 +251,7 @@ def test_a_folder_of_images_without_classes_trains_and_resumes(warm, tmp_path, c
     trained = warm.run(*command, "--data.workers", 1)
     assert trained.code == 0, trained.errors
     assert "There are no labels, so that nobody can say" in trained.said
+    assert "nats of the other (at step 2)" in trained.said, "2 steps, and one look in 50"
     assert (tmp_path / "run" / "neighbours.png").exists()
     assert "has one folder, mine: its images are taken without classes" in trained.said
     assert "images are decoded once" in trained.said

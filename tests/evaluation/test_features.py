@@ -7,6 +7,7 @@ from PIL import Image
 
 from eqco.data import open_source
 from eqco.evaluation import extract_features
+from eqco.evaluation.features import extract_several
 
 
 @pytest.fixture
@@ -27,6 +28,19 @@ def test_processes_that_decode_change_nothing(split):
     )
     assert torch.equal(alone.values, helped.values)
     assert alone.labels.tolist() == helped.labels.tolist() == [0, 0, 0, 1, 1]
+
+
+def test_several_encoders_see_their_own_sizes_of_images_that_are_read_once(split, monkeypatch):
+    mean = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten())
+    encoders = [(torch.nn.Flatten(), 8), (torch.nn.Flatten(), 16), (mean, 8)]
+    alone = [extract_features(encode, split, size=size) for encode, size in encoders]
+    read, kind = [], type(split.images)
+    whole = kind.read
+    monkeypatch.setattr(kind, "read", lambda self, n: read.append(n) or whole(self, n))
+    for one, other in zip(alone, extract_several(encoders, split, batch_size=2), strict=True):
+        assert torch.equal(one.values, other.values)
+        assert torch.equal(one.labels, other.labels)
+    assert read == [0, 1, 2, 3, 4]
 
 
 def test_bfloat16_features_are_those_of_float32_to_their_rounding(split):

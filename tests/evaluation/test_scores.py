@@ -13,7 +13,14 @@ from sklearn.metrics import confusion_matrix, top_k_accuracy_score
 
 from eqco.evaluation.features import Features
 from eqco.evaluation.maps import feature_map
-from eqco.evaluation.scores import bootstrap, class_scores, confusion, hits, interval_of_mean, top_k
+from eqco.evaluation.scores import (
+    class_scores,
+    confusion,
+    hits,
+    interval_of_mean,
+    share_interval,
+    top_k,
+)
 from eqco.runtime.errors import InputError
 
 
@@ -34,20 +41,36 @@ def test_equal_scores_count_as_the_argmax_does():
         assert torch.equal(hits(scores, labels), scores.argmax(dim=1) == labels)
 
 
-@pytest.mark.parametrize(("right", "images"), [(40, 100), (255, 661), (9, 10)])
-def test_the_interval_is_that_of_drawing_images_with_replacement(right, images):
-    truth = (torch.arange(images) < right).double()
-    generator = torch.Generator().manual_seed(1)
-    drawn = truth[torch.randint(images, (10_000, images), generator=generator)].mean(dim=1)
-    low, high = drawn.quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
-    found = bootstrap(right, images)
+@given(images=st.integers(2, 5000), share=st.floats(0, 1))
+def test_the_interval_of_a_share_is_wilsons(images, share):
+    right = round(share * images)
+    found = share_interval(right, images)
+    theirs = scipy.stats.binomtest(right, images).proportion_ci(0.95, method="wilson")
     assert found.value == right / images
-    assert (found.low, found.high) == pytest.approx((low, high), abs=1.5 / images)
+    assert (found.low, found.high) == pytest.approx((theirs.low, theirs.high), abs=1e-6)
+    assert 0 <= found.low <= found.value <= found.high <= 1
+
+
+def test_the_interval_of_many_images_is_that_of_drawing_them_with_replacement():
+    truth = (torch.arange(661) < 255).double()
+    generator = torch.Generator().manual_seed(1)
+    drawn = truth[torch.randint(661, (10_000, 661), generator=generator)].mean(dim=1)
+    low, high = drawn.quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
+    found = share_interval(255, 661)
+    assert (found.low, found.high) == pytest.approx((low, high), abs=1.5 / 661)
+
+
+def test_none_and_all_right_are_no_points():
+    """z² / (n + z²) of 6 images is 3.84 / 9.84."""
+    none, every = share_interval(0, 6), share_interval(6, 6)
+    assert (none.low, every.high) == (0, 1)
+    assert none.high == pytest.approx(1.959964**2 / (6 + 1.959964**2))
+    assert every.low == pytest.approx(1 - none.high)
 
 
 def test_one_image_has_no_interval():
     with pytest.raises(InputError, match="1 test image; an accuracy with an interval needs"):
-        bootstrap(1, 1)
+        share_interval(1, 1)
 
 
 def test_a_class_says_what_it_is_taken_for():

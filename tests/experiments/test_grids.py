@@ -22,8 +22,8 @@ from eqco.experiments.experiment import (
 )
 from eqco.experiments.fig2 import saved_moments
 from eqco.experiments.fig4 import cells as fig4_cells
-from eqco.experiments.grid import differences, quantity_table, under_infonce
-from eqco.experiments.tasks import moco, simo
+from eqco.experiments.grid import Cell, differences, quantity_table, references, under_infonce
+from eqco.experiments.tasks import framework, moco, simo
 from eqco.recipes.profiles import DESK, PAPER, SCALES, SMOKE
 from eqco.runtime.errors import InputError
 from eqco.runtime.records import Record, recipe_hash
@@ -266,6 +266,53 @@ def test_a_small_set_is_trained_on_and_judged_by_the_labels_of_the_whole(
 def test_the_command_for_a_part_names_the_folder_of_the_whole():
     command = command_for(find_experiment("fig4"), "few-images")
     assert command == "eqco reproduce fig4 --profile few-images --cifar10 FOLDER"
+
+
+def with_references(task, seed, random):
+    found = record(task, seed, 0.5)
+    found.metrics.update(pixels_probe=0.25, random_probe=random)
+    return found
+
+
+def test_random_weights_of_each_network_have_a_row():
+    numbers = {"simo": 0.5, "mocov1": 0.5, "cmc": 0.75, "cpcv2": 0.125}
+    records = [with_references(framework(name, SMOKE), 0, each) for name, each in numbers.items()]
+    several = references(records)
+    assert [(cell.row, cell.values) for cell in several] == [
+        ("raw pixels", (25.0,)),
+        ("random weights, light", (50.0,)),
+        ("random weights, lab:light (cmc)", (75.0,)),
+        ("random weights, light-ln (cpc)", (12.5,)),
+    ]
+    one = references([*records[:2], with_references(framework("simo", SMOKE), 1, 0.5)])
+    assert [(cell.row, cell.values) for cell in one] == [
+        ("raw pixels", (25.0, 25.0)),
+        ("random weights", (50.0, 50.0)),
+    ]
+
+
+def test_information_by_negatives_of_the_own_image_is_called_an_estimate():
+    cells = [Cell(at=Coordinates(framework=n), task=framework(n, SMOKE)) for n in ("simo", "cpcv2")]
+    records = [record(cell.task, 0, 0.5) for cell in cells]
+    for each in records:
+        each.metrics["information"] = 1.0
+        each.curves["information_kind"] = "bound"
+    found = quantity_table(cells, records, "information", "")
+    assert [cell.kind for cell in found] == ["bound", "estimate"]
+
+
+def test_systems_without_negatives_stand_below_a_line_of_table_2():
+    for profile in SCALES:
+        tasks = EXPERIMENTS["tab2"].profiles[profile]
+        found = [record(task, 0, 0.5, profile) for task in tasks]
+        for each in found:
+            each.metrics["linear"] = 0.5
+        below = [cell.part for cell in EXPERIMENTS["tab2"].compare(found) if cell.values]
+        titled = [
+            "Without negatives" if task.recipe.num_negatives is None else "" for task in tasks
+        ]
+        assert below == sorted(below)  # last
+        assert below.count("Without negatives") == titled.count("Without negatives") > 0
 
 
 def test_a_quantity_that_older_records_lack_leaves_their_cells_out():

@@ -14,6 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eqco.cli.main import COMMANDS, main
+from eqco.methods import METHODS
+from eqco.recipes import PROFILES, RECIPES
 
 TRIED = 1200
 
@@ -111,7 +113,7 @@ def test_any_arguments_at_all(record_property):
 def test_eqco_plan(record_property):
     numbers = one(small, large)
     flags = {
-        "--framework": one(st.sampled_from(["simo", "mocov1", "mocov2", "simclr"])),
+        "--framework": one(st.sampled_from([*RECIPES])),
         "--num-queries": numbers,
         "--num-negatives": numbers,
         "--memory": one(st.sampled_from(["512MB", "1GB", "0", "-3MB", "1e9", "3 kB", "9e999TB"])),
@@ -129,9 +131,8 @@ def test_eqco_plan(record_property):
 
 def test_eqco_recipes(record_property):
     flags = {
-        "--profile": one(st.sampled_from(["paper", "desk", "demo"])),
-        "simo": st.just([]),
-        "mocov2": st.just([]),
+        "--profile": one(st.sampled_from([*PROFILES])),
+        **{name: st.just([]) for name in RECIPES},
     }
     never_fails_badly(["recipes"], flags, record_property, examples=300)
 
@@ -185,12 +186,12 @@ def test_eqco_data_and_views(record_property, files):
 def test_eqco_train_up_to_the_first_step(record_property):
     """The folder of images is not there: everything before it is checked."""
     flags = {
-        "--recipe": one(st.sampled_from(["simo", "mocov1", "mocov2", "simclr", ".", os.devnull])),
-        "--profile": one(st.sampled_from(["paper", "desk", "demo"])),
+        "--recipe": one(st.sampled_from([*RECIPES, ".", os.devnull])),
+        "--profile": one(st.sampled_from([*PROFILES])),
         "--out": one(),
         "--resume": one(st.sampled_from([".", os.devnull, "last.pt"])),
         "--device": one(st.sampled_from(["cpu", "meta", "cuda:99", "cpu:7"])),
-        "--method": one(st.sampled_from(["simo", "moco", "simclr"])),
+        "--method": one(st.sampled_from([*METHODS])),
         "--optimiser.drops": st.lists(small | broken, max_size=3),
     }
     for name in (

@@ -175,16 +175,56 @@ def test_no_query_meets_a_key_of_its_own_instance(contrasting):
     for contrast in contrasts:
         negatives = contrast.negatives
         for n in range(len(contrast.queries)):
-            if negatives.indices is not None:
-                met = negatives.keys[negatives.indices[n]]
-            else:
-                kept = torch.ones(len(negatives.keys), dtype=torch.bool)
-                if negatives.excluded is not None:
-                    kept[negatives.excluded[n]] = False
-                met = negatives.keys[kept]
+            met = met_keys(negatives, n)
             assert len(met) == contrasting.num_negatives(N)
             for own in (contrast.positives[n], contrast.queries[n]):
                 assert (met - own).abs().sum(dim=1).min() > 1e-6
+
+
+def met_keys(negatives, row):
+    """The negatives of one query, (K, D)."""
+    if negatives.indices is not None:
+        return negatives.keys[negatives.indices[row]]
+    kept = torch.ones(len(negatives.keys), dtype=torch.bool)
+    if negatives.excluded is not None:
+        kept[negatives.excluded[row]] = False
+    return negatives.keys[kept]
+
+
+def test_negatives_depend_on_the_querys_image_only_where_the_settings_say_so(contrasting):
+    """With one image of the batch changed, its queries meet the same negatives as before: no patch
+    or view of their own image is among them. Batch norm, which mixes images, is left out.
+    """
+    method, batch, changed = made(contrasting).eval(), tiny_batch(contrasting), 5
+    other = Batch(tuple(view.clone() for view in batch.views), batch.index)
+    for view in other.views:
+        view[changed] = -view[changed]
+    pairs = list(zip(method(batch, 3).contrasts, method(other, 3).contrasts, strict=True))
+    assert pairs
+    for before, after in pairs:
+        each = len(before.queries) // N  # queries of one image lie side by side
+        rows = range(changed * each, (changed + 1) * each)
+        assert not torch.allclose(before.queries[rows], after.queries[rows])
+        same = [
+            torch.allclose(met_keys(before.negatives, row), met_keys(after.negatives, row))
+            for row in rows
+        ]
+        assert all(same) if contrasting.independent_negatives else not any(same)
+        assert before.independent == contrasting.independent_negatives
+
+
+OF_THE_BATCH = {
+    name: settings
+    for name, settings in CONTRASTING.items()
+    if settings.num_batch_negatives(N) is not None and not getattr(settings, "shared", False)
+}
+
+
+@pytest.mark.parametrize("name", OF_THE_BATCH)
+def test_the_settings_count_the_keys_of_a_batch(name):
+    settings = OF_THE_BATCH[name]
+    pools = [len(contrast.negatives.keys) for contrast in contrasts_of(settings)]
+    assert set(pools) == {settings.num_batch_keys(N) + settings.queue_size}
 
 
 def test_the_loss_is_the_objectives_where_there_are_contrasts(contrasting):

@@ -246,6 +246,29 @@ def test_patches_without_room_are_refused():
         CPCSettings(other_images_only=True).check(num_queries=1)
 
 
+def test_a_target_that_would_share_pixels_with_its_patch_is_refused():
+    """A third of 32 pixels is 11, and three patches of 11 begin at 0, 10 and 21."""
+    thirds = CPCSettings(grid=3, patch_share=1 / 3)
+    assert thirds.views(DataSettings(image_size=33))
+    with pytest.raises(
+        InputError, match=r"share=0.333333 of the 32 .*grid=3 .* 10 pixels apart.*share 0.312 "
+    ):
+        thirds.views(DataSettings(image_size=32))
+    assert replace(thirds, patch_share=0.312).views(DataSettings(image_size=32))
+
+
+@pytest.mark.parametrize("grid", [2, 3, 4, 6])
+def test_the_published_share_leaves_no_pixel_in_common_at_any_size(grid):
+    settings = CPCSettings(grid=grid)
+    for side in range(10, 300):
+        size = settings.patch_size(side)
+        places = patch_places(side, grid, size)
+        for offset in settings.offsets:
+            for first in range(grid - offset):
+                assert places[first] + size <= places[first + offset], side
+        assert settings.views(DataSettings(image_size=side))
+
+
 def test_a_network_that_takes_images_but_no_patches_is_refused_before_training():
     """10 pixels make patches of 3, of which the light encoder leaves none."""
     data = replace(smoke().data, image_size=10)

@@ -342,6 +342,8 @@ def test_the_end_of_an_unlabelled_training_says_what_is_known(line, words, tmp_p
     began = {"source": "photos", "data": "photos", "images": 64}
     (tmp_path / "environment.json").write_text(json.dumps(began))
     console = Console(file=io.StringIO(), width=500)
-    begun = SimpleNamespace(recipe=tiny(BYOLSettings()), source=SimpleNamespace(splits={}))
+    begun = SimpleNamespace(
+        recipe=tiny(BYOLSettings()), source=SimpleNamespace(splits={}), backbone=None
+    )
     print_assessment(console, None, begun, tmp_path)
     assert words in console.file.getvalue()

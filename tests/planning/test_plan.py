@@ -55,6 +55,18 @@ def test_alpha_of_negatives_that_depend_on_the_query_is_no_rule():
     assert not any("own image" in said for said in plan("simo", alpha=65536).warnings)
 
 
+@pytest.mark.parametrize("alpha", [None, 35.0, 64.0, math.inf])
+def test_one_image_has_negatives_where_they_are_patches_of_its_own(alpha):
+    """CPC v2 at N = 1: 36 patches are the keys, and f̂ is an estimate whatever α is."""
+    p = plan("cpcv2", num_queries=1, alpha=alpha)
+    assert (p.num_negatives, p.negatives_offered) == (35, 35)
+    assert (p.information_kind, p.largest_overshoot) == ("estimate", math.inf)
+    assert "is an estimate, not a bound, for any alpha" in p.warnings[0]
+    assert not warnings_of("nats", "cpcv2", num_queries=1, alpha=alpha)
+    assert not warnings_of("batch norm", "cpcv2", num_queries=1)  # it has layer norm
+    assert plan("cpcv2", num_negatives=256 * 36 - 1) == plan("cpcv2")
+
+
 def test_a_memory_beside_the_batch_is_counted_and_held():
     p = plan("simclrv2")
     assert (p.num_negatives, p.negatives_offered) == (510 + 65536, 510)
@@ -178,6 +190,11 @@ def test_a_plan_is_a_value():
         ({"framework": "dino"}, "there is no recipe 'dino'"),
         ({"framework": "byol", "alpha": 256.0}, r"--alpha=256\.0, but byol has no negatives"),
         ({"framework": "swav", "num_negatives": 5}, "--num-negatives=5, but swav has no"),
+        (
+            {"framework": "cpcv2", "num_negatives": 16},
+            "--num-negatives=16, but cpc scores each query against all 9215 keys .*"
+            "Leave --num-negatives out",
+        ),
         ({"framework": "simclrv2", "num_negatives": 70000}, "offers 510 .* and its memory 65536"),
         (
             {"num_negatives": 256},

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from eqco.cli.train import parse
 from eqco.recipes import named_recipe, recipe_to_dict, with_settings
-from eqco.report.assessment import print_self_consistency, warnings
+from eqco.report.assessment import print_self_consistency, unknown_data, warnings
 from eqco.runtime.run_directory import RunDirectory
 
 
@@ -19,7 +19,7 @@ def test_without_labels_the_commands_that_show_neighbours_are_named(tmp_path):
         {}, {"source": "/home/me/my photos", "data": "my photos", "images": 9}
     )
     stream = io.StringIO()
-    begun = SimpleNamespace(source=SimpleNamespace(splits={}))
+    begun = SimpleNamespace(source=SimpleNamespace(splits={}), backbone=None)
     print_self_consistency(Console(file=stream, width=40), begun, place)
     command = f"eqco index {place} '/home/me/my photos', then eqco search index PHOTO"
     assert command in stream.getvalue()
@@ -37,6 +37,7 @@ def test_a_warning_names_what_to_change_in_commands_that_are_understood(tmp_path
         recipe=recipe,
         source=SimpleNamespace(sizes={(80, 90): 3000}),
         loader=SimpleNamespace(split=images),
+        backbone=None,
     )
     found = SimpleNamespace(not_beaten=(("raw pixels", "knn"), ("raw pixels", "probe")))
     first, *advice = warnings(found, begun, place)
@@ -50,3 +51,13 @@ def test_a_warning_names_what_to_change_in_commands_that_are_understood(tmp_path
         tmp_path / "my run-n256",
     ]
     assert parse(batch).init == "first.pt"
+    begun.backbone = object()
+    _, python = warnings(found, begun, place)
+    assert python.endswith(f"eqco.train(…, encoder=…, epochs={2 * recipe.training.epochs})")
+
+
+def test_data_that_were_given_in_python_are_asked_for_in_commands(tmp_path):
+    known = {"data": "photos", "images": 9}
+    RunDirectory(tmp_path / "a").start({}, {"source": "/home/me/photos", **known})
+    RunDirectory(tmp_path / "b").start({}, {"source": None, **known})
+    assert [unknown_data(tmp_path / name) for name in "ab"] == ["", " PHOTOS"]

@@ -1,5 +1,7 @@
 """Tables and pictures from records: every f̂ is labelled, every picture is a picture."""
 
+from dataclasses import replace
+
 import torch
 
 from eqco.experiments.catalog import EXPERIMENTS
@@ -8,6 +10,7 @@ from eqco.mutual_information import EqCo, InfoNCE, measure
 from eqco.report.catalog import EXHIBITS, PLOTS
 from eqco.report.evaluation import draw_confusion
 from eqco.report.mutual_information import readings_table
+from eqco.report.page import comparison_html
 from eqco.report.tables import comparison_table, largest_difference
 
 CELLS = [
@@ -27,6 +30,18 @@ def test_a_table_has_a_line_for_each_row_and_a_gap_where_nothing_was_measured():
         "1.00 ±0.00 (0.9, +0.10)",
     ]
     assert lines[1] == ["infonce", "bound", "0.50", "–"]
+
+
+def test_a_part_of_a_table_stands_below_its_title():
+    part = [replace(CELLS[2], row=row, part="Without negatives") for row in ("byol", "swav")]
+    _, lines = comparison_table([*CELLS, *part])
+    assert [line[0] for line in lines[1:]] == ["infonce", "— Without negatives —", "byol", "swav"]
+    assert {len(line) for line in lines} == {4}
+    html = comparison_html([*CELLS, *part])
+    title, first = html.index("Without negatives"), html.index("byol")
+    assert html.index("infonce") < title < first < html.index("swav")
+    # row, label, K=64 with the paper's beside it, and so K=512
+    assert 'colspan="6">Without negatives</th>' in html
 
 
 def test_the_largest_difference_is_a_distance():

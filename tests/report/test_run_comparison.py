@@ -76,6 +76,16 @@ def test_what_else_must_not_be_compared_is_said(tmp_path):
     assert "Losses" not in notes
 
 
+def test_a_run_without_a_measurement_is_not_one_of_other_images(tmp_path):
+    runs = [
+        make_run(tmp_path / "one", recipe(), [1.0], accuracy=0.3),
+        make_run(tmp_path / "other", recipe(), [1.0]),
+    ]
+    notes = "\n".join(comparison_notes(runs))
+    assert "different images" not in notes
+    assert f"Accuracy was not measured at the end of {tmp_path / 'other'}" in notes
+
+
 def test_the_plot_needs_something_to_show(tmp_path):
     empty = [make_run(tmp_path / name, recipe(), []) for name in "ab"]
     with pytest.raises(InputError, match="none of the runs has metrics yet"):

@@ -1,7 +1,7 @@
 """Diagnostics are the paper's quantities: compared with literal loops in float64."""
 
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 import torch
@@ -175,6 +175,15 @@ def test_contrasts_with_different_k_have_margins_of_their_own():
 def test_information_is_a_bound_only_up_to_alpha_equal_to_k(alpha, kind):
     seen = diagnose([contrast_of("queue", 0)], temperature=TAU, alpha=alpha)
     assert seen.information_kind == kind
+
+
+@pytest.mark.parametrize("alpha", [None, 5.0])
+def test_negatives_that_depend_on_the_query_make_an_estimate(alpha):
+    """The proof draws them independently, whatever α and K are."""
+    dependent = replace(contrast_of("queue", 0), independent=False)
+    contrasts = [contrast_of("queue", 0), dependent]
+    assert diagnose(contrasts, temperature=TAU, alpha=alpha).information_kind == "estimate"
+    assert diagnose(contrasts[:1], temperature=TAU, alpha=alpha).information_kind == "bound"
 
 
 def test_one_estimate_among_bounds_makes_an_estimate():

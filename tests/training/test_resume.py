@@ -11,8 +11,9 @@ import pytest
 import torch
 from torch import nn
 
+import eqco
 from eqco import assembly
-from eqco.assembly import build_components, load, resume, train
+from eqco.assembly import build_components, load, open_weights, resume, train
 from eqco.data import source_from_dataset
 from eqco.methods import MoCoSettings, SimCLRSettings, SiMoSettings
 from eqco.recipes import (
@@ -190,6 +191,9 @@ def test_a_run_directory_holds_what_is_needed(tmp_path):
     lines = RunDirectory(tmp_path).read_metrics()
     assert {"information", "information_kind", "gradient_norm_mean", "accuracy"} <= lines[2].keys()
     assert lines[2]["information_kind"] == "estimate"
+    last = [line for line in lines if "loss" in line][-1]
+    assert last["step"] == 20, "20 is no multiple of diagnose_every"
+    assert {"information", "alignment", "embedding_rank"} <= last.keys()
 
 
 def test_a_second_start_in_the_same_place_is_refused(tmp_path):
@@ -363,8 +367,71 @@ def test_loading_leaves_the_callers_generator_alone(tmp_path):
     state = torch.get_rng_state()
     load(tmp_path / "run", backbone=given)
     assert torch.equal(torch.get_rng_state(), state)
-    with pytest.raises(InputError, match="another network than"):
+    own = r"a module of your own, TinyBackbone. Give it in Python: eqco.load\(.*=TinyBackbone\("
+    with pytest.raises(InputError, match=own):
         load(tmp_path / "run")
+    with pytest.raises(InputError, match=own):
+        open_weights(tmp_path / "run")
+    with pytest.raises(InputError, match=r"eqco.resume\(.*, encoder=TinyBackbone\(…\)\)"):
+        resume(tmp_path / "run", source())
+
+
+def test_a_module_of_ones_own_is_called_by_its_class(tmp_path, capsys):
+    trained = train(source(), tiny("simo"), out=tmp_path / "run", encoder=backbone())
+    assert "simo, TinyBackbone at 8 pixels" in capsys.readouterr().out
+    assert RunDirectory(tmp_path / "run").read_environment()["network"] == "TinyBackbone"
+    assert "TinyBackbone at 8 pixels: features of 8" in repr(
+        load(tmp_path / "run", backbone=backbone())
+    )
+    opened = open_weights(tmp_path / "run", backbone=backbone())
+    shown = f"Weights({str(tmp_path / 'run')!r}, run: TinyBackbone at 8 pixels, features of 8)"
+    assert repr(opened) == shown
+    assert repr(trained).startswith(f"Outcome({str(tmp_path / 'run')!r}, complete after step 20, ")
+
+
+def test_a_network_by_name_is_no_module(tmp_path):
+    with pytest.raises(InputError, match=r"by its name is backbone='resnet18'"):
+        train(source(), tiny("simo"), out=tmp_path / "run", encoder="resnet18")
+
+
+def test_a_size_that_a_module_does_not_take_is_answered_with_one_that_it_does(tmp_path):
+    class For64(TinyBackbone):
+        def forward(self, images):
+            assert images.shape[-1] == 64, "64 pixels alone"
+            return super().forward(images)
+
+    with pytest.raises(InputError, match=r"(?s)backbone For64 does not .* 64: give image_size=64"):
+        train(source(), tiny("simo"), out=tmp_path / "run", encoder=For64())
+
+
+def test_in_python_a_training_ends_as_the_command_does(tmp_path, capsys):
+    """In silence where its progress is not shown; the module is left as it was trained."""
+    module = backbone()
+    eqco.train(
+        source(), tiny("simo"), out=tmp_path / "run", encoder=module, show=lambda report: None
+    )
+    assert capsys.readouterr().out == ""
+    assert all(parameter.requires_grad for parameter in module.parameters())
+    files = {"validation.json", "curve.png", "neighbours.png"}
+    assert files <= {path.name for path in (tmp_path / "run").iterdir()}
+    rows = json.loads((tmp_path / "run" / "validation.json").read_text())["rows"]
+    assert rows[-1]["name"] == "this encoder (run)"
+    for name in files:
+        (tmp_path / "run" / name).unlink()
+    eqco.resume(tmp_path / "run", source(), encoder=backbone())
+    said = capsys.readouterr().out
+    assert "4 validation images (a tenth of train)" in said
+    assert "Differences between rows say little with fewer than 100 images." in said
+    assert (tmp_path / "run" / "validation.json").exists()
+    ended = []
+    eqco.resume(
+        tmp_path / "run",
+        source(),
+        encoder=backbone(),
+        on_end=lambda *what: ended.append(what),
+        show=lambda report: None,
+    )
+    assert [(begun.step, outcome.step) for begun, outcome in ended] == [(20, 20)]
 
 
 def test_the_learning_rate_follows_n_and_the_schedule():

@@ -1,7 +1,13 @@
 """Recipe -> objects, and the calls that use them."""
 
 from eqco.assembly.hub_files import push_to_hub
-from eqco.assembly.parts import build_components, build_encoder, check_processes, learning_rate_at
+from eqco.assembly.parts import (
+    build_components,
+    build_encoder,
+    build_evaluated_encoder,
+    check_processes,
+    learning_rate_at,
+)
 from eqco.assembly.runs import load, resume, train
 from eqco.assembly.search import PhotoIndex, open_index
 from eqco.assembly.weights import Weights, open_weights, pixels, random_like
@@ -11,6 +17,7 @@ __all__ = [
     "Weights",
     "build_components",
     "build_encoder",
+    "build_evaluated_encoder",
     "check_processes",
     "learning_rate_at",
     "load",

@@ -16,10 +16,10 @@ from eqco.data.decoding import UnreadableImageError
 from eqco.data.pipelines import MOCO_V2
 from eqco.data.stored import OnUnreadable
 from eqco.encoders import ColourHistogram, Pixels
-from eqco.evaluation.features import Features, extract_features
+from eqco.evaluation.features import Features, extract_features, extract_several
 from eqco.evaluation.knn import knn_predictions, usual_neighbours
 from eqco.evaluation.probe import probe_accuracy
-from eqco.evaluation.scores import Interval, bootstrap, hits
+from eqco.evaluation.scores import Interval, hits, share_interval
 
 __all__ = ["AssessedRow", "Assessment", "assess", "sample_features"]
 
@@ -105,22 +105,23 @@ def assess(
     if weights.architecture is not None:
         untrained = random_like(weights).backbone
         encoders.append((f"random weights, {weights.architecture}", untrained, weights.image_size))
-    encoders.append((Path(weights.name).name, weights.backbone, weights.image_size))
-    rows = []
-    for name, encoder, size in encoders:
-        with stage(f"features of {name}", len(train) + len(val)) as advance:
-            train_features, val_features = (
-                extract_features(
-                    encoder.to(device),
-                    split,
-                    size=size,
-                    device=device,
-                    workers=workers,
-                    on_unreadable=on_unreadable,
-                    advance=advance,
-                )
-                for split in (train, val)
+    own_name = f"this encoder ({Path(weights.name).resolve().name})"
+    encoders.append((own_name, weights.backbone, weights.image_size))
+    title = f"features of the encoder and {len(encoders) - 1} others"
+    with stage(title, len(train) + len(val)) as advance:
+        of_train, of_val = (
+            extract_several(
+                [(encoder.to(device), size) for _, encoder, size in encoders],
+                split,
+                device=device,
+                workers=workers,
+                on_unreadable=on_unreadable,
+                advance=advance,
             )
+            for split in (train, val)
+        )
+    rows = []
+    for (name, _, _), train_features, val_features in zip(encoders, of_train, of_val, strict=True):
         with stage(f"accuracy of {name}", 0):
             rows.append(assessed_row(name, train_features, val_features))
     return Assessment(
@@ -182,8 +183,8 @@ def assessed_row(name: str, train: Features, val: Features) -> AssessedRow:
     probe_hits = hits(probe_accuracy(val, train).scores, val.labels)
     return AssessedRow(
         name=name,
-        knn=bootstrap(int(knn_hits.sum()), len(knn_hits)),
-        probe=bootstrap(int(probe_hits.sum()), len(probe_hits)),
+        knn=share_interval(int(knn_hits.sum()), len(knn_hits)),
+        probe=share_interval(int(probe_hits.sum()), len(probe_hits)),
         knn_hits=knn_hits,
         probe_hits=probe_hits,
     )

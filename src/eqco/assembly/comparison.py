@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from eqco.assembly.parts import build_encoder
+from eqco.assembly.parts import build_evaluated_encoder
 from eqco.assembly.weights import Weights, pixels, random_like
 from eqco.data import Source, Split
 from eqco.data.sources import evaluation_split
@@ -19,7 +19,7 @@ from eqco.evaluation.finetuning import FineTuning, fine_tune, first_layers, labe
 from eqco.evaluation.knn import knn_predictions, usual_neighbours
 from eqco.evaluation.linear import LinearProtocol, train_linear
 from eqco.evaluation.probe import probe_accuracy
-from eqco.evaluation.scores import Interval, bootstrap, top_k
+from eqco.evaluation.scores import Interval, share_interval, top_k
 from eqco.runtime.errors import InputError
 
 __all__ = ["Evaluation", "Row", "Stage", "compare_encoder"]
@@ -269,8 +269,8 @@ def compare_fine_tuned(
 
 def untrained_twin(weights: Weights, seed: int) -> Encoder:
     """The same network with first weights: those that a run began with, or drawn from the seed."""
-    if weights.recipe is not None:
-        return build_encoder(weights.recipe, in_channels=weights.in_channels)
+    if weights.recipe is not None and weights.encoder is not None:
+        return build_evaluated_encoder(weights.recipe, in_channels=weights.in_channels)
     return Encoder(random_like(weights, seed).backbone, nn.Identity())
 
 
@@ -319,7 +319,7 @@ def labelled_splits(source: Source, test: str | None) -> tuple[Split, Split]:
     for split in splits:
         if split.labels is None:
             raise no_labels_error(source, f"its split {split.name!r} has no labels")
-    bootstrap(0, len(splits[1]))  # refuses what has no interval
+    share_interval(0, len(splits[1]))  # refuses what has no interval
     return splits
 
 

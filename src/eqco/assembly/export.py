@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from eqco.assembly.hub import timm_name, write_config
 from eqco.assembly.hub_files import HUB_HEAD, HUB_WEIGHTS
 from eqco.assembly.onnx_files import write_onnx
-from eqco.assembly.preprocessing import timm_config
+from eqco.assembly.preprocessing import timm_config, timm_difference
 from eqco.assembly.weights import Weights
 from eqco.encoders import RESNETS, TIMM, Architecture, timm_size
 from eqco.recipes import recipe_to_dict
@@ -126,6 +126,7 @@ def write_timm(weights: Weights, out: Path) -> tuple[str, ...]:
         f"    pretrained_cfg_overlay=dict({config}))",
         "model.eval()",
         "transform = timm.data.create_transform(**timm.data.resolve_model_data_config(model))",
+        f"# {timm_difference(weights)}",
     )
 
 

@@ -10,6 +10,9 @@ if TYPE_CHECKING:
 
 __all__ = ["format_steps", "heading"]
 
+INFORMATION = (
+    "info below: what one view tells of the other, read off the loss (≥: at least, ≈: about)"
+)
 FEW_STEPS = 200  # with fewer an encoder has hardly begun to learn
 
 
@@ -31,7 +34,7 @@ def heading(about: "RunInfo", place: str) -> list[str]:
         f"learning rate {scaled_rate(recipe):g}",
     ]
     passes = "1 epoch" if epochs == 1 else f"{epochs} epochs"
-    network = f"{recipe.method.name}, {recipe.encoder.backbone} at {recipe.data.image_size} pixels"
+    network = f"{recipe.method.name}, {about.network} at {recipe.data.image_size} pixels"
     lines = [
         f"{about.source.name}: {describe_images(about)}; {network}; to {place}",
         f"{', '.join(numbers)}; {passes} × {format_steps(per_epoch)} = {format_steps(total)}",
@@ -49,6 +52,8 @@ def heading(about: "RunInfo", place: str) -> list[str]:
         without = f"; left out, since they need three colour channels: {names}" if names else ""
         lines.append(f"{channels} band{'s' * (channels > 1)} in each image{without}")
     lines += about.source.notes
+    if count is not None and recipe.method.similarity == "cosine" and about.step < total:
+        lines.append(INFORMATION)
     images = about.loader.split.images
     if isinstance(images, CachedImages) and about.step < total:
         size = estimate_bytes(images.files, images.side)

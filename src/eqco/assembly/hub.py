@@ -8,7 +8,7 @@ from torch import nn
 
 from eqco.assembly.hub_files import HUB_CONFIG, HUB_HEAD, HUB_WEIGHTS, hub_folder
 from eqco.assembly.loaded import LoadedEncoder
-from eqco.assembly.parts import build_encoder
+from eqco.assembly.parts import build_evaluated_encoder
 from eqco.assembly.preprocessing import timm_config
 from eqco.assembly.weights import Weights
 from eqco.encoders import RESNETS, TIMM, Architecture, Encoder, in_channels_of, timm_size
@@ -80,10 +80,10 @@ def load_hub(name: str, backbone: nn.Module | None = None) -> LoadedEncoder:
             f"eqco.open_weights({name!r}).backbone gives it."
         )
     recipe = recipe_from_dict(json.loads(metadata["recipe"]))
-    encoder: Encoder = build_encoder(recipe, backbone)
+    encoder: Encoder = build_evaluated_encoder(recipe, backbone)
     bands = in_channels_of(encoder.backbone, state)
     if backbone is None and bands != in_channels_of(encoder.backbone):
-        encoder = build_encoder(recipe, in_channels=bands)
+        encoder = build_evaluated_encoder(recipe, in_channels=bands)
     try:
         encoder.backbone.load_state_dict(state)
         encoder.head.load_state_dict(read_tensor_file(folder / HUB_HEAD)[0])
@@ -92,4 +92,5 @@ def load_hub(name: str, backbone: nn.Module | None = None) -> LoadedEncoder:
             f"{name} was trained with another network than {type(encoder.backbone).__name__}; give "
             f"the backbone that it was trained with."
         ) from error
-    return LoadedEncoder(encoder, recipe)
+    network = None if backbone is None else type(backbone).__name__
+    return LoadedEncoder(encoder, recipe, network=network)

@@ -29,12 +29,20 @@ class LoadedEncoder(Encoder):
 
     `embed` prepares images as `eqco embed` does, `index` makes a folder of them searchable. Called
     as a module, it takes tensors that are prepared already: (N, C, image_size, image_size),
-    normalised. `run` is the run directory or checkpoint it came from, if it did.
+    normalised. `run` is the run directory or checkpoint it came from, if it did; `network` the name
+    of its backbone, of a module of your own its class.
     """
 
-    def __init__(self, encoder: Encoder, recipe: Recipe, run: Path | None = None) -> None:
+    def __init__(
+        self,
+        encoder: Encoder,
+        recipe: Recipe,
+        run: Path | None = None,
+        network: str | None = None,
+    ) -> None:
         super().__init__(encoder.backbone, encoder.head)
         self.recipe, self.run = recipe, run
+        self.network = recipe.encoder.backbone if network is None else network
         self.image_size = recipe.data.image_size
         self.eval()
 

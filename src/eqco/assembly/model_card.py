@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from eqco.assembly.preprocessing import preprocessing_code
+from eqco.assembly.onnx_files import RESIZE_TOLERANCE
+from eqco.assembly.preprocessing import preprocessing_code, timm_difference
 from eqco.assembly.weights import Weights
 from eqco.recipes import recipe_to_dict
 from eqco.runtime.records import code_version
@@ -61,7 +62,7 @@ def model_card(
         *usage,
         "```",
         "",
-        *(image_lines(weights, kind) if preprocess else []),
+        *(image_lines(weights, kind, usage) if preprocess else graph_lines(kind)),
         "## Training",
         "",
         *training_lines(weights, facts),
@@ -81,8 +82,21 @@ def model_card(
     return "\n".join(lines) + "\n"
 
 
-def image_lines(weights: Weights, kind: str) -> list[str]:
+def graph_lines(kind: str) -> list[str]:
+    """What a graph that prepares images itself takes, and how exactly it does."""
+    return [
+        "## Images",
+        "",
+        f"The graph takes {kind} as they are, uint8 of any size, and prepares them itself. Its "
+        f"resize differs from Pillow's by 1 of 255 in a few pixels: features may differ from those "
+        f"of `eqco embed` by {100 * RESIZE_TOLERANCE:g} % of the largest one. More was refused.",
+        "",
+    ]
+
+
+def image_lines(weights: Weights, kind: str, usage: Sequence[str]) -> list[str]:
     """How images are prepared: in words, and as code that gives the features of `eqco embed`."""
+    timm = any("timm." in line for line in usage)
     return [
         "## Images",
         "",
@@ -93,6 +107,7 @@ def image_lines(weights: Weights, kind: str) -> list[str]:
         *preprocessing_code(weights),
         "```",
         "",
+        *([f"{timm_difference(weights)}.", ""] if timm else []),
     ]
 
 

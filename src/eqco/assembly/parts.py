@@ -53,12 +53,16 @@ from eqco.training.schedules import learning_rate_factor
 __all__ = [
     "build_components",
     "build_encoder",
+    "build_evaluated_encoder",
     "check_processes",
     "learning_rate_at",
     "scaled_rate",
     "training_split",
     "validation_splits",
 ]
+
+REFUSALS = (RuntimeError, AssertionError, ValueError)  # of networks, by images they do not take
+USUAL_SIZES = (32, 64, 96, 128, 224)
 
 HEADS: dict[str, Callable[..., nn.Module]] = {
     "normalised": normalised_head,
@@ -97,6 +101,22 @@ def build_encoder(
                 fix_patches(backbone)
         head = HEADS[settings.head](feature_dim_of(backbone), settings.embedding_dim)
     return Encoder(backbone, head)
+
+
+def build_evaluated_encoder(
+    recipe: Recipe, backbone: nn.Module | None = None, *, in_channels: int = 3
+) -> Encoder:
+    """What is evaluated and exported of a run, with the weights that the run begins with.
+
+    Of most methods it is `build_encoder`; CMC has two of them in one.
+    """
+    bands = in_channels
+
+    def make_encoder(number: int = 0, in_channels: int | None = None) -> Encoder:
+        own = bands if in_channels is None else in_channels
+        return build_encoder(recipe, backbone, number, in_channels=own)
+
+    return recipe.method.evaluated_encoder(make_encoder)
 
 
 def convert_batch_norm(method: Method, bn_groups: int, device: torch.device) -> Method:
@@ -167,8 +187,8 @@ def build_components(
         encoder = build_encoder(recipe, backbone, number, in_channels=bands)
         if number == 0:
             fill(encoder)
-        for size in sorted(set(recipe.method.input_sizes(recipe.data))):
-            check_images_fit(encoder, recipe, size, bands)
+        own = None if backbone is None else type(backbone).__name__
+        check_images_fit(encoder, recipe, bands, network=own)
         return encoder
 
     method = recipe.method.build(
@@ -299,20 +319,46 @@ def check_processes(recipe: Recipe, count: int) -> None:
         )
 
 
-def check_images_fit(encoder: Encoder, recipe: Recipe, size: int, channels: int) -> None:
-    """Refuse a network that does not take such images, before anything is written."""
+def check_images_fit(
+    encoder: Encoder, recipe: Recipe, channels: int, *, network: str | None = None
+) -> None:
+    """Refuse a network that does not take such images, before anything is written.
+
+    `network` is the name of a module of the user's; what it does not take, it may in another size.
+    """
     mode = encoder.training
-    try:
-        with torch.no_grad():
-            encoder.eval()(torch.zeros(2, channels, size, size))
-    except InputError:
-        raise
-    except (RuntimeError, AssertionError, ValueError) as error:
-        raise InputError(
-            f"the backbone {recipe.encoder.backbone} does not take images of {size} pixels and "
-            f"{channels} bands, with data.image_size={recipe.data.image_size}: {error}"
-        ) from error
+    for size in sorted(set(recipe.method.input_sizes(recipe.data))):
+        try:
+            take_images(encoder, size, channels)
+        except InputError:
+            raise
+        except REFUSALS as error:
+            taken = None if network is None else usual_size_taken(encoder, recipe, channels)
+            remedy = "" if taken is None else f". It takes {taken}: give image_size={taken}"
+            raise InputError(
+                f"the backbone {network or recipe.encoder.backbone} does not take images of {size} "
+                f"pixels and {channels} bands, with data.image_size={recipe.data.image_size}: "
+                f"{error}{remedy}"
+            ) from error
     encoder.train(mode)
+
+
+@torch.no_grad()
+def take_images(encoder: Encoder, size: int, channels: int) -> None:
+    """Let the network see two images; its own errors pass."""
+    encoder.eval()(torch.zeros(2, channels, size, size))
+
+
+def usual_size_taken(encoder: Encoder, recipe: Recipe, channels: int) -> int | None:
+    """The first of the usual image sizes whose views the network takes all; None: none of them."""
+    for usual in USUAL_SIZES:
+        try:
+            for size in recipe.method.input_sizes(replace(recipe.data, image_size=usual)):
+                take_images(encoder, size, channels)
+        except REFUSALS:
+            continue
+        return usual
+    return None
 
 
 def check_bfloat16(encoder: Encoder, recipe: Recipe, channels: int) -> Precision:

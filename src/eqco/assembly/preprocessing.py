@@ -4,7 +4,7 @@ from eqco.assembly.weights import Weights
 from eqco.data import find_pipeline
 from eqco.data.resize import bordered_side
 
-__all__ = ["preprocessing_code", "timm_config"]
+__all__ = ["preprocessing_code", "timm_config", "timm_difference"]
 
 
 def preprocessing_code(weights: Weights) -> list[str]:
@@ -39,6 +39,15 @@ def preprocessing_code(weights: Weights) -> list[str]:
         "",
         "# images = torch.stack([preprocess(path) for path in paths])",
     ]
+
+
+def timm_difference(weights: Weights) -> str:
+    """Where timm's transform, which knows one size alone, is not what `eqco embed` does."""
+    size = weights.image_size
+    return (
+        f"timm's transform resizes to a shorter side of {bordered_side(size)} (8/7 of {size}); "
+        f"eqco resizes images that have less to {size}, so that their features differ"
+    )
 
 
 def timm_config(weights: Weights) -> dict[str, object]:

@@ -54,6 +54,13 @@ class RunInfo:
     loader: StepLoader
     step: int
     """That training resumes from; 0 in a new run."""
+    backbone: nn.Module | None = None
+    """A module of the user's own, in place of the recipe's."""
+
+    @property
+    def network(self) -> str:
+        """What is trained: the recipe's backbone by its name, or the class of the user's."""
+        return self.recipe.encoder.backbone if self.backbone is None else class_name(self.backbone)
 
     @property
     def left_out(self) -> tuple[str, ...]:
@@ -77,12 +84,15 @@ def train(
     device: torch.device | str = "cpu",
     timeout: float = 600.0,
     on_start: Callable[[RunInfo], None] | None = None,
+    on_end: Callable[[RunInfo, Outcome], None] | None = None,
     show: Callable[[StepReport], None] | None = None,
     **settings: Any,
 ) -> Outcome:
     """Train an encoder from the beginning and leave everything in the folder `out`.
 
     Under torchrun all its processes train together, as one process would with the same recipe.
+    `eqco.train` ends as the command does, with the encoder's accuracy beside simpler things where
+    there are labels, a curve and neighbours; `eqco.assembly.train` with the weights alone.
 
     Args:
         data: a name, a folder, a list or other files (see `open_source`), a map-style Dataset, or
@@ -102,6 +112,8 @@ def train(
         timeout: seconds that a process waits for the others before it names the missing ones.
         on_start: gets what is about to be done, once, before the first step; None: it is printed
             where `show` is None too.
+        on_end: gets what was done, once, when training is complete, in the process that writes;
+            of `eqco.train` it replaces the assessment.
         show: gets a report at every line of metrics; None: a progress bar, or lines in a log.
         settings: of the recipe by their names, such as epochs=30 or temperature=0.1.
     """
@@ -111,6 +123,7 @@ def train(
             f"recipe={recipe!r} is no Recipe. Give eqco.named_recipe({name!r}, 'folder'), or what "
             f"eqco.read_recipe makes of a file."
         )
+    refuse_no_module(encoder)
     if not cache_gib >= 0:
         raise InputError(f"cache_gib={cache_gib}; it must be 0 (no cache) or more.")
     if recipe is not None:
@@ -161,6 +174,7 @@ def train(
             source=source,
             loader=components.loader,
             step=0,
+            backbone=encoder,
         )
         with write_lock(run):
             if processes.is_writer():
@@ -178,7 +192,32 @@ def train(
                 with run.explain_failure(run.index):
                     index.write(run.index)
             report_start(info, run, on_start, quiet=show is not None)
-            return finish(components, run, chosen, None, report)
+            outcome = finish(components, run, chosen, None, report)
+            writes = processes.is_writer()
+    report_end(info, outcome, on_end if writes else None)
+    return outcome
+
+
+def refuse_no_module(encoder: Any) -> None:
+    """Refuse what is no module, such as the name of a network."""
+    if encoder is not None and not isinstance(encoder, nn.Module):
+        remedy = "Give a module with feature_dim"
+        if isinstance(encoder, str):
+            remedy = f"A network by its name is backbone={encoder!r}"
+        raise InputError(f"encoder={encoder!r} is no torch module. {remedy}.")
+
+
+def class_name(module: nn.Module) -> str:
+    """What a module of the user's is called."""
+    return type(module).__name__
+
+
+def report_end(
+    info: RunInfo, outcome: Outcome, on_end: Callable[[RunInfo, Outcome], None] | None
+) -> None:
+    """Hand over what was done, if it is complete: alone, when the other processes have ended."""
+    if on_end is not None and outcome.stopped_by is None:
+        on_end(info, outcome)
 
 
 def report_start(
@@ -244,6 +283,7 @@ def resume(
     device: torch.device | str = "cpu",
     timeout: float = 600.0,
     on_start: Callable[[RunInfo], None] | None = None,
+    on_end: Callable[[RunInfo, Outcome], None] | None = None,
     show: Callable[[StepReport], None] | None = None,
 ) -> Outcome:
     """Resume a run from its last checkpoint, or from the checkpoint file given.
@@ -258,6 +298,7 @@ def resume(
         encoder: the backbone that was given to `train`, if one was.
         device: as for `train`, and so are the others.
     """
+    refuse_no_module(encoder)
     path = Path(path).resolve()
     checkpoint = path if path.suffix == ".pt" else None
     run = RunDirectory(path if checkpoint is None else path.parent.parent)
@@ -267,6 +308,12 @@ def resume(
     if data is None:
         raise InputError(
             f"{run.path} was trained on a Dataset given in Python; give the same to resume it."
+        )
+    network = began.get("network")
+    if encoder is None and network is not None:
+        raise InputError(
+            f"{run.path} trains a module of your own, {network}, which has no name here. Resume it "
+            f"in Python: eqco.resume({str(run.path)!r}, encoder={network}(…))."
         )
     # as it began: other pixels would make other views
     side, opened_side = began.get("cache_side"), began.get("opened_side")
@@ -292,9 +339,14 @@ def resume(
                 f"{source.name} has {images} now. Resume it on the same images."
             )
         loader, step = components.loader, state["step"]
-        info = RunInfo(recipe=recipe, asked=recipe, source=source, loader=loader, step=step)
+        info = RunInfo(
+            recipe=recipe, asked=recipe, source=source, loader=loader, step=step, backbone=encoder
+        )
         report_start(info, run, on_start, quiet=show is not None)
-        return finish(components, run, recipe, state, report)
+        outcome = finish(components, run, recipe, state, report)
+        writes = processes.is_writer()
+    report_end(info, outcome, on_end if writes else None)
+    return outcome
 
 
 def chosen_recipe(recipe: Recipe, components: TrainerComponents) -> Recipe:
@@ -403,6 +455,7 @@ def environment(
         "channels": info.source.channels,
         "left_out": info.left_out,
         "steps_per_epoch": info.loader.steps_per_epoch,
+        "network": None if info.backbone is None else class_name(info.backbone),
         "parameters": sum(p.numel() for p in components.method.encoder.parameters()),
         "device": str(device),
         "processes": processes.world_size(),
@@ -423,4 +476,6 @@ def load(run: Path | str, *, backbone: nn.Module | None = None) -> LoadedEncoder
         return load_hub(str(run), backbone)
     path = Path(run)
     file = path if path.is_file() or path.suffix == ".pt" else RunDirectory(path).last
-    return LoadedEncoder(*encoder_of(read_checkpoint(file), path, backbone), run=path)
+    encoder, recipe = encoder_of(read_checkpoint(file), path, backbone)
+    network = None if backbone is None else class_name(backbone)
+    return LoadedEncoder(encoder, recipe, run=path, network=network)

@@ -27,7 +27,7 @@ def summary_text(encoder: "LoadedEncoder") -> str:
     loss = "plain InfoNCE" if alpha is None else f"α = {alpha:g}"
     lines = [
         f"LoadedEncoder({str(encoder.run) if encoder.run else 'no run'!r})",
-        f"  {recipe.encoder.backbone} at {recipe.data.image_size} pixels: features of "
+        f"  {encoder.network} at {recipe.data.image_size} pixels: features of "
         f"{encoder.feature_dim}, embeddings of {encoder.embedding_dim}",
         f"  {recipe.method.name}, N = {recipe.training.num_queries}, {loss}, "
         f"τ = {recipe.objective.temperature:g}, {recipe.training.epochs} epochs",
@@ -66,7 +66,7 @@ def summary_html(encoder: "LoadedEncoder") -> str:
 def facts(encoder: "LoadedEncoder") -> Iterator[list[str]]:
     """What a reader wants to know first."""
     recipe, directory = encoder.recipe, run_directory(encoder.run)
-    yield ["network", f"{recipe.encoder.backbone} at {recipe.data.image_size} pixels"]
+    yield ["network", f"{encoder.network} at {recipe.data.image_size} pixels"]
     yield ["features", f"{encoder.feature_dim}"]
     negatives = recipe.num_negatives
     numbers = [f"N = {recipe.training.num_queries}"]

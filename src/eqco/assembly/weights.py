@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from eqco.assembly.hub_files import HUB, HUB_WEIGHTS, hub_folder
-from eqco.assembly.parts import build_encoder
+from eqco.assembly.parts import build_evaluated_encoder
 from eqco.encoders import (
     Architecture,
     ColourHalves,
@@ -32,7 +32,7 @@ from eqco.encoders.layer_norm import LAYER_NORM
 from eqco.recipes import Recipe, recipe_from_dict
 from eqco.runtime.checkpoints import FORMAT, read_checkpoint
 from eqco.runtime.errors import InputError
-from eqco.runtime.run_directory import RunDirectory
+from eqco.runtime.run_directory import RunDirectory, read_object
 from eqco.runtime.tensor_files import read_tensor_file
 
 __all__ = ["Weights", "encoder_of", "half_of", "open_weights", "pixels", "random_like"]
@@ -43,7 +43,7 @@ NETWORK = ("backbone", "width", "stem")
 METADATA_KEYS = (*NETWORK, "in_channels", "image_size")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Weights:
     """A frozen backbone, and what it is."""
 
@@ -67,6 +67,13 @@ class Weights:
     """Of a run."""
     step: int | None = None
     """Of a run: the steps it was trained for."""
+
+    def __repr__(self) -> str:
+        network = self.architecture or type(self.backbone).__name__
+        return (
+            f"Weights({self.name!r}, {self.origin}: {network} at {self.image_size} pixels, "
+            f"features of {self.feature_dim})"
+        )
 
     @property
     def feature_dim(self) -> int:
@@ -323,9 +330,7 @@ def run_weights(
     encoder, recipe = encoder_of(state, path, module)
     settings = recipe.encoder
     bands = in_channels_of(encoder.backbone)
-    backbone = encoder.backbone
-    prefix = backbone.prefix if isinstance(backbone, ColourHalves) else ""
-    name = settings.backbone if settings.backbone.startswith(prefix) else prefix + settings.backbone
+    name = recipe.method.evaluated_backbone(settings.backbone)
     own = Architecture(name, settings.width, settings.stem, bands)
     if named is not None and replace(named, in_channels=bands) != own:
         raise InputError(f"{path} was trained with {own}, not {named}. Leave out --backbone.")
@@ -407,23 +412,25 @@ def encoder_of(
         for name, value in state["method"].items()
         if name.startswith("encoder.")
     }
-
-    def evaluated(bands: int) -> Encoder:
-        def make_encoder(number: int = 0, in_channels: int | None = None) -> Encoder:
-            own = bands if in_channels is None else in_channels
-            return build_encoder(recipe, backbone, number, in_channels=own)
-
-        return recipe.method.evaluated_encoder(make_encoder)
-
-    encoder = evaluated(3)
+    encoder = build_evaluated_encoder(recipe, backbone)
     bands = in_channels_of(encoder, weights)
     if backbone is None and bands != in_channels_of(encoder):
-        encoder = evaluated(bands)
+        encoder = build_evaluated_encoder(recipe, in_channels=bands)
     try:
         encoder.load_state_dict(weights)
     except RuntimeError as error:
+        trained = own_network(path)
+        called = "backbone=…" if trained is None else f"backbone={trained}(…)"
         raise InputError(
-            f"{path} was trained with another network than {type(encoder.backbone).__name__}; "
-            f"give the backbone that it was trained with."
+            f"{path} was trained with another network than {type(encoder.backbone).__name__}"
+            f"{'' if trained is None else f': a module of your own, {trained}'}. Give it in "
+            f"Python: eqco.load({str(path)!r}, {called}); no command can build it."
         ) from error
     return encoder.eval(), recipe
+
+
+def own_network(path: Path) -> str | None:
+    """The class of the user's module that a run trained; None: the recipe's, or nobody knows."""
+    run = RunDirectory(path if path.is_dir() else path.resolve().parent.parent)
+    found = read_object(run.environment).get("network") if run.environment.exists() else None
+    return None if found is None else str(found)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from itertools import chain, count
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -68,7 +69,7 @@ def run(
     *,
     protocol: Literal["knn", "probe", "linear", "finetune"] = "knn",
     test: str | None = None,
-    out: Path = Path("evaluation"),
+    out: Path | None = None,
     overwrite: bool = False,
     neighbours: int | None = None,
     temperature: float = 0.07,
@@ -100,7 +101,8 @@ def run(
         protocol: how to test.
         test: the split to test on; by default test, or val where there is none.
         out: folder for the result as JSON, confusion matrix, map and gallery; each protocol has
-            files of its own there.
+            files of its own there. By default evaluation, of a run inside it; where that has a
+            result of this protocol, evaluation-2 and so on.
         overwrite: replace them, and what was left of another linear training or fine-tuning.
         neighbours: k of knn; by default 200, or 20 with less than 5000 training images.
         temperature: τ of knn's votes.
@@ -124,6 +126,8 @@ def run(
     console = Console()
     refuse_several_processes("eqco eval", "an evaluation")
     check_device(device)
+    if out is None:
+        out = default_out(Path(weights).expanduser(), protocol, overwrite=overwrite)
     for file in evaluation_files(out, protocol):
         refuse_existing(file, overwrite=overwrite)
         refuse_unwritable(file)
@@ -177,11 +181,27 @@ def run(
         console.print(note, markup=False, highlight=False)
 
 
+def default_out(weights: Path, protocol: str, *, overwrite: bool) -> Path:
+    """Where a result goes that is given no place: into the run, beside the results there."""
+    run = run_of(weights)
+    if not run.recipe.exists():
+        return Path("evaluation")
+    names = chain(["evaluation"], (f"evaluation-{number}" for number in count(2)))
+    places = (run.path / name for name in names)
+    # the JSON is written last: a folder without it may hold a linear training to resume
+    return next(each for each in places if overwrite or not (each / f"{protocol}.json").exists())
+
+
+def run_of(weights: Path) -> RunDirectory:
+    """The directory of a run, or of one of its checkpoints; of other weights no run is there."""
+    return RunDirectory(weights if weights.is_dir() else weights.resolve().parent.parent)
+
+
 def run_environment(weights: Weights, given: Path) -> dict[str, Any]:
     """What the run of these weights began with; of other weights nothing."""
     if weights.recipe is None:
         return {}
-    run = RunDirectory(given if given.is_dir() else given.resolve().parent.parent)
+    run = run_of(given)
     # a checkpoint may have been taken out of its run
     return run.read_environment() if run.environment.exists() else {}
 

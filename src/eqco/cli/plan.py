@@ -133,7 +133,7 @@ def plan_lines(worked_out: ContrastPlan) -> list[list[str]]:
     p = worked_out
     offered = "" if p.negatives_offered is None else f" of {p.negatives_offered} in the batch"
     kind = "a bound"
-    if p.alpha == math.inf:
+    if p.largest_overshoot == math.inf:
         kind = "an estimate"
     elif p.information_kind == "estimate":
         kind = f"an estimate, at most {p.largest_overshoot:.2g} above"

@@ -22,11 +22,12 @@ def run(
     *,
     profile: str = "paper",
 ) -> None:
-    """List the published recipes, or show one as the JSON that `eqco train --recipe` takes.
+    """List the recipes of a profile, or show one as the JSON that `eqco train --recipe` takes.
 
     Args:
         name: of the recipe to show; none lists them all.
-        profile: paper, desk, folder, embedded, demo or smoke.
+        profile: paper, as published, or its scale: desk, folder, few-images, embedded, demo or
+            smoke.
 
     Examples:
         eqco recipes
@@ -39,7 +40,8 @@ def run(
     console = Console()
     console.width = max(console.width, WIDTH)
     groups: dict[str, dict[str, Recipe]] = defaultdict(dict)
-    for title, recipe in RECIPES.items():
+    for title in RECIPES:
+        recipe = named_recipe(title, profile)
         groups[source_of_negatives(recipe)][title] = recipe
     for group, recipes in groups.items():
         columns = [list(settings(recipe).values()) for recipe in recipes.values()]
@@ -72,12 +74,20 @@ def settings(recipe: Recipe) -> dict[str, str]:
     )
     contrast = {"K": f"{count}", "α": "plain" if alpha is None else f"{alpha:g}"}
     return {
+        "N": f"{recipe.training.num_queries}",
         **({} if count is None else contrast),
         "τ": f"{recipe.objective.temperature:g}" if recipe.method.has_temperature else "–",
         "optimiser": optimiser.name,
         "lr (N = 256)": f"{rate:g}",
         "β": f"{asdict(recipe.method).get('ema_decay', '–')}",
         "head": recipe.encoder.head,
-        "batch norm": "shuffling" if recipe.method.shuffle_bn else "sync",
+        "norm": norm(recipe),
         "augmentation": recipe.data.pipeline,
     }
+
+
+def norm(recipe: Recipe) -> str:
+    """Batch norm, over which images; or layer norm, over each by itself."""
+    if recipe.encoder.has_layer_norm:
+        return "layer"
+    return "shuffling BN" if recipe.method.shuffle_bn else "sync BN"

@@ -6,16 +6,17 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 from rich.console import Console
 
-from eqco.assembly import check_processes, open_weights, resume, train
-from eqco.assembly.assessment import assess, sample_features
+from eqco.assembly import check_processes, resume, train
 from eqco.assembly.choosing import DEFAULT_MINUTES
 from eqco.assembly.heading import format_steps, heading
+from eqco.assembly.parts import training_split
 from eqco.assembly.runs import RunInfo
 from eqco.cli.help_text import help_text
 from eqco.cli.launch import (
@@ -27,10 +28,17 @@ from eqco.cli.launch import (
     speaks,
 )
 from eqco.cli.progress import show_stage
-from eqco.data.opening import short_name
-from eqco.recipes import RECIPES, Recipe, named_recipe, read_recipe, recipe_from_dict
-from eqco.recipes.rules import BASE
-from eqco.report.assessment import is_assessed, print_assessment, write_assessment
+from eqco.data.opening import open_source, short_name
+from eqco.recipes import (
+    RECIPES,
+    Recipe,
+    named_recipe,
+    read_recipe,
+    recipe_from_dict,
+    with_settings,
+)
+from eqco.recipes.rules import BASE, Facts, choose_batch
+from eqco.report.assessment import assess_run, is_assessed
 from eqco.runtime.errors import InputError
 from eqco.runtime.run_directory import RunDirectory
 from eqco.training.display import training_display
@@ -65,7 +73,7 @@ class Options(Recipe):
     the run was started with."""
     recipe: str = AUTO
     """auto: chosen for the images and the machine; simo or another name of `eqco recipes`; or a
-    JSON file such as a run's recipe.json."""
+    JSON file such as a run's recipe.json, whose warm-up keeps its share of other epochs."""
     profile: str = "folder"
     """What a named recipe is scaled to: folder (32 pixels, 20 epochs), desk (16 pixels, 12 epochs,
     as in the recorded CIFAR-10 experiments), paper, embedded, demo or smoke; see `eqco recipes`."""
@@ -77,7 +85,8 @@ class Options(Recipe):
     """A run directory or checkpoint to resume; all settings come from it."""
     extend: Path | None = None
     """A run to continue as a new one: its recipe but for what is given, from its last weights, with
-    a learning rate and a decay of the key encoder that begin anew."""
+    a learning rate and a decay of the key encoder that begin anew. With other epochs the warm-up
+    keeps its share of them, unless it is given."""
     init: str | None = None
     """First weights: a run, or a file of weights of torchvision, timm or MoCo."""
     unlabelled: bool = False
@@ -91,6 +100,8 @@ class Options(Recipe):
     launch: Annotated[LaunchOptions, tyro.conf.arg(name="")] = field(default_factory=LaunchOptions)
     arguments: tyro.conf.Suppress[tuple[str, ...]] = ()
     """As they were given, for the other processes."""
+    note: tyro.conf.Suppress[str] = ""
+    """What was made of them that stands nowhere else."""
 
     def __post_init__(self) -> None:
         """Nothing is checked while parsing: `run` makes the recipe, which checks itself."""
@@ -115,10 +126,9 @@ class Options(Recipe):
 def parse(arguments: Sequence[str]) -> Options:
     """Options with the defaults of the chosen recipe and profile."""
     if flag := refused_flag(arguments, allowed=("--out",)):
-        own = "" if flag in ("--recipe", "--profile") else "--recipe RUN/recipe.json "
         raise InputError(
             f"{flag} was given beside --resume, but a resumed run keeps its recipe. Leave it "
-            f"out, or start a new run: eqco train DATA {own}{flag} … --out OTHER."
+            f"out, or {beside_resume(flag)}."
         )
     profile = flag_value(arguments, "--profile", "")
     name = flag_value(arguments, "--recipe", "simo" if profile else AUTO)
@@ -154,7 +164,30 @@ def parse(arguments: Sequence[str]) -> Options:
         prog="eqco train",
         description=help_text(DESCRIPTION),
     )
-    return replace(options, arguments=tuple(arguments))
+    options = replace(options, arguments=tuple(arguments))
+    return options if recipe is BASE or name in RECIPES else keep_warmup_share(options, recipe)
+
+
+def beside_resume(flag: str) -> str:
+    """What to do instead of giving this flag to a resumed run."""
+    if flag == "--extend":
+        return "leave out --resume: eqco train --extend RUN makes a new run, from its last weights"
+    own = {"--recipe", "--profile", "--minutes"}  # those that no recipe of a file goes with
+    file = "" if flag in own else "--recipe RUN/recipe.json "
+    return f"start a new run: eqco train DATA {file}{flag} … --out OTHER"
+
+
+def keep_warmup_share(options: Options, recipe: Recipe) -> Options:
+    """The options with a warm-up as long in proportion to the epochs as that of a run's recipe,
+    where other epochs were given and no warm-up.
+    """
+    epochs, before = options.training.epochs, recipe.training.epochs
+    if epochs == before or "warmup_epochs" in given_settings(options):
+        return options
+    warmup = recipe.optimiser.warmup_epochs * epochs / before
+    note = f"warm-up of {warmup:.3g} of {epochs} epochs, the share that it had of {before}"
+    optimiser = replace(options.optimiser, warmup_epochs=warmup)
+    return replace(options, optimiser=optimiser, note=note if warmup else "")
 
 
 def run(options: Options) -> None:
@@ -174,8 +207,7 @@ def run(options: Options) -> None:
         recipe = Recipe(**{entry.name: getattr(options, entry.name) for entry in fields(Recipe)})
     options.launch.check()
     if options.launch.processes != 1:
-        if recipe is not None:
-            check_processes(recipe, options.launch.processes)
+        check_shares(recipe, options)
         options.launch.launch("train", options.arguments)
         return
     if is_restarted(place):
@@ -187,7 +219,8 @@ def run(options: Options) -> None:
     def on_start(about: RunInfo) -> None:
         begun.append(about)
         if speaks():
-            print("\n".join(heading(about, str(place))), flush=True)
+            notes = [options.note] if options.note else []
+            print("\n".join([*heading(about, str(place)), *notes]), flush=True)
 
     with training_display(sys.stdout if speaks() else None) as show:
         how: dict[str, Any] = {
@@ -200,7 +233,35 @@ def run(options: Options) -> None:
             outcome = resume(checkpoint, options.source or None, **how)
         else:
             outcome = train(recipe=recipe, out=place, **new_run(options), **how)
-    conclude(outcome, begun[0], options)
+    conclude(outcome, begun[0])
+
+
+def check_shares(recipe: Recipe | None, options: Options) -> None:
+    """Refuse a number of processes that cannot share the batch, once, before they are started.
+
+    Of a recipe that is yet to be chosen the batch is known where it is given, or where a folder has
+    so few images that it is no larger than they are many.
+    """
+    count, given = options.launch.processes, given_settings(options)
+    if recipe is None and "num_queries" in given:
+        recipe = with_settings(BASE, **given)
+    if recipe is not None:
+        check_processes(recipe, count)
+    elif options.source and has_fewer_files(Path(options.source).expanduser(), 2 * count):
+        source = open_source(
+            options.source,
+            unlabelled=options.unlabelled,
+            channels=options.channels,
+            on_unreadable=given.get("on_unreadable", "error"),
+        )
+        images = len(training_split(source))
+        choose_batch(Facts(images=images, side=0, minutes=options.minutes, processes=count))
+
+
+def has_fewer_files(folder: Path, count: int) -> bool:
+    """Whether it is a folder with fewer files than that, in it and below."""
+    files = (file for _, _, names in os.walk(folder) for file in names)
+    return folder.is_dir() and sum(1 for _ in islice(files, count)) < count
 
 
 def new_run(options: Options) -> dict[str, Any]:
@@ -258,7 +319,7 @@ def print_differences(place: Path) -> None:
         )
 
 
-def conclude(outcome: Outcome, begun: RunInfo, options: Options) -> None:
+def conclude(outcome: Outcome, begun: RunInfo) -> None:
     """Say how it ended, what it is worth beside simpler things, and what to do next."""
     place = outcome.path
     if outcome.stopped_by is not None:
@@ -271,20 +332,4 @@ def conclude(outcome: Outcome, begun: RunInfo, options: Options) -> None:
         return
     print(f"trained for {format_steps(outcome.step)}: {place}")
     console = Console()
-    weights = open_weights(place)
-    how: dict[str, Any] = {
-        "device": options.launch.device,
-        "workers": begun.recipe.data.workers,
-        "on_unreadable": begun.recipe.data.on_unreadable,
-        "stage": partial(show_stage, console),
-    }
-    found = sample = None
-    try:
-        found = assess(weights, begun.source, **how)
-        if found is None:
-            sample = sample_features(weights, begun.source, **how)
-        print_assessment(console, found, begun, place)
-    except InputError as error:  # of the images; the encoder is there
-        console.print(f"it cannot be compared: {error}", style="yellow", markup=False)
-    for path in write_assessment(found, sample, place):
-        console.print(f"written: {path}", markup=False, highlight=False)
+    assess_run(begun, place, console, stage=partial(show_stage, console))

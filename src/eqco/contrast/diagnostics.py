@@ -201,8 +201,9 @@ def diagnose_contrasts(
     }
     variance = means.pop("gradient_norm_square") - means["gradient_norm_mean"] ** 2
     counts = [contrast.negatives.num_negatives for contrast in contrasts]
-    guaranteed = alpha is None or all(
-        alpha != math.inf and is_guaranteed_bound(alpha, count) for count in counts
+    guaranteed = all(contrast.independent for contrast in contrasts) and (
+        alpha is None
+        or all(alpha != math.inf and is_guaranteed_bound(alpha, count) for count in counts)
     )
     return Diagnostics(
         **means,

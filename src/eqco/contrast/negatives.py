@@ -111,6 +111,7 @@ class Contrast:
         weight: what its mean loss is multiplied by in the total.
         index: the place of each query's instance in the data set, (N,), where it is known.
         memory: keys that a remembered normaliser takes in beside the negatives.
+        independent: whether negatives are drawn independently of the query; if not, f̂ is no bound.
     """
 
     queries: Tensor
@@ -119,6 +120,7 @@ class Contrast:
     weight: float = 1.0
     index: Tensor | None = None
     memory: Negatives | None = None
+    independent: bool = True
 
     def __post_init__(self) -> None:
         require_negatives(self.negatives)

@@ -96,9 +96,14 @@ def from_array(array: np.ndarray) -> "Image.Image | Bands":
         return Bands(array.astype(np.float32) / np.float32(65535))
     low, high = float(array.min()), float(array.max())
     if not (low >= 0 and high <= 1):  # also where one is not a number
+        remedy = (
+            "Scale all images by the same numbers, such as the sensor's range, or save them as "
+            "uint16"
+        )
+        if low >= 0 and high <= 255:
+            remedy = "Divide by 255, or give uint8"
         raise Refusal(
-            f"its values go from {low:g} to {high:g}; floating point must lie in [0, 1]. Scale all "
-            f"images by the same numbers, such as the sensor's range, or save them as uint16"
+            f"its values go from {low:g} to {high:g}; floating point must lie in [0, 1]. {remedy}"
         )
     return Bands(array.astype(np.float32))
 

@@ -63,22 +63,22 @@ def random_crop(image: Image.Image | Bands, view: ViewSpec, draw: np.ndarray) ->
 
 
 class CentreCrops(Dataset):
-    """Item i is image i, resized and cut at its centre for evaluation."""
+    """Item i is image i, resized and cut at its centre for evaluation, in each of the sizes."""
 
-    def __init__(self, images: Images, size: int):
+    def __init__(self, images: Images, sizes: Sequence[int]):
         self.images = images
-        self.size = size
+        self.sizes = sizes
 
     def __len__(self) -> int:
         return len(self.images)
 
     def __getitem__(self, number: int) -> Cropped:
         try:
-            name = self.images.name(number)
-            image = centre_crop_image(self.images.read(number), self.size, name)
+            image, name = self.images.read(number), self.images.name(number)
+            cut = [centre_crop_image(image, size, name) for size in self.sizes]
         except InputError as error:
             return Cropped([], number, (as_unreadable(error, self.images.name(number)),))
-        return Cropped([as_tensor(image)], number, ())
+        return Cropped([as_tensor(each) for each in cut], number, ())
 
 
 def centre_crop_image(image: Image.Image | Bands, size: int, name: str) -> Image.Image | Bands:

@@ -1,5 +1,7 @@
 """Fonts for names in any script: what is installed, and what to draw where nothing fits."""
 
+import re
+import sys
 from collections.abc import Sequence
 from functools import cache
 
@@ -12,6 +14,11 @@ FIRST = "DejaVu Sans"  # comes with matplotlib: Latin, Greek, Cyrillic, Arabic, 
 WIDE = (
     *("CJK", "Han Sans", "Han Serif", "WenQuanYi", "YaHei", "SimHei", "SimSun", "PingFang"),
     *("Hiragino", "Yu Gothic", "Meiryo", "IPA", "Malgun", "Nanum", "Droid Sans Fallback"),
+)
+
+# Hangul; radicals, kana and ideographs; Hangul syllables; compatibility forms; further ideographs
+EAST_ASIAN = re.compile(
+    r"[\u1100-\u11ff\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]"
 )
 
 
@@ -40,8 +47,22 @@ def drawable(text: str, families: Sequence[str] | None = None) -> str:
     ('Äpfel', '\\u732b')
     """
     letters = [font_letters(name)[1] for name in (families or font_families())]
-    return "".join(
-        each if any(ord(each) in own for own in letters) else escaped(each) for each in text
+    missing = {each for each in text if not any(ord(each) in own for own in letters)}
+    if families is None and any(EAST_ASIAN.match(each) for each in missing):
+        hint_at_fonts()
+    return "".join(escaped(each) if each in missing else each for each in text)
+
+
+@cache  # once is enough
+def hint_at_fonts() -> None:
+    """Say what to install where Chinese, Japanese or Korean names cannot be drawn."""
+    from matplotlib import get_cachedir
+
+    print(
+        f"Names are drawn by the numbers of their letters, since no installed font has these. "
+        f"Install one, such as Debian's fonts-noto-cjk or Fedora's google-noto-sans-cjk-fonts, and "
+        f"delete {get_cachedir()}, where matplotlib keeps its list of fonts.",
+        file=sys.stderr,
     )
 
 

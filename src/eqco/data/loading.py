@@ -1,6 +1,6 @@
 """Images in order, for evaluation."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -53,22 +53,31 @@ class EvaluationLoader:
         return -(-len(self.split) // self.batch_size)
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        for images, labels in self.in_sizes([self.size]):
+            yield images[self.size], labels
+
+    def in_sizes(self, sizes: Sequence[int]) -> Iterator[tuple[dict[int, Tensor], Tensor]]:
+        """The same in several sizes, for which every image is read once."""
         labels = self.split.labels
         if labels is None:
             labels = torch.full((len(self.split),), -1, device="cpu")
-        for pixels, numbers in self.pixels():
-            pixels = pixels.to(self.device, non_blocking=True)
-            images = evaluation_view(pixels, self.size, self.pipeline, self.dtype)
+        for pixels, numbers in self.pixels(sizes):
+            images = {
+                size: evaluation_view(
+                    own.to(self.device, non_blocking=True), size, self.pipeline, self.dtype
+                )
+                for size, own in zip(sizes, pixels, strict=True)
+            }
             yield images, labels[numbers].to(self.device)
 
-    def pixels(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Pixels and numbers of each batch, as they come from memory or from the workers."""
+    def pixels(self, sizes: Sequence[int]) -> Iterator[tuple[Sequence[Tensor], Tensor]]:
+        """Pixels, for each size, and numbers of each batch, from memory or from the workers."""
         images = self.split.images
         if isinstance(images, MemoryImages):
             for numbers in torch.arange(len(images), device="cpu").split(self.batch_size):
-                yield images.pixels[numbers[0] : numbers[-1] + 1], numbers
+                yield [images.pixels[numbers[0] : numbers[-1] + 1]] * len(sizes), numbers
             return
-        crops = CentreCrops(images, self.size)
+        crops = CentreCrops(images, sizes)
         loader = DataLoader(
             crops,
             batch_size=self.batch_size,
@@ -81,4 +90,4 @@ class EvaluationLoader:
                 raise unreadable[0]
             self.unreadable += unreadable
             if len(numbers):
-                yield cut[0], numbers
+                yield cut, numbers

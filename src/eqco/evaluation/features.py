@@ -13,7 +13,14 @@ from eqco.encoders import Precision, autocast_to
 from eqco.runtime import processes
 from eqco.runtime.errors import InputError
 
-__all__ = ["Features", "check_pair", "extract_features", "fingerprint", "refuse_unknown_classes"]
+__all__ = [
+    "Features",
+    "check_pair",
+    "extract_features",
+    "extract_several",
+    "fingerprint",
+    "refuse_unknown_classes",
+]
 
 
 @dataclass(frozen=True)
@@ -52,21 +59,54 @@ def extract_features(
         precision: that `encode` computes in; features are float32 in any case.
         advance: takes the number of images done since it was called last.
     """
+    (found,) = extract_several(
+        [(encode, size)],
+        split,
+        batch_size=batch_size,
+        device=device,
+        workers=workers,
+        on_unreadable=on_unreadable,
+        precision=precision,
+        advance=advance,
+    )
+    return found
+
+
+@torch.no_grad()
+def extract_several(
+    encoders: Sequence[tuple[Callable[[Tensor], Tensor], int]],
+    split: Split,
+    *,
+    batch_size: int = 256,
+    device: torch.device | str = "cpu",
+    workers: int = 0,
+    on_unreadable: Literal["error", "skip"] = "error",
+    precision: Precision = "float32",
+    advance: Callable[[int], None] = lambda count: None,
+) -> list[Features]:
+    """The same of several encoders, each with its size of image: every image is read once."""
     require_labels(split)
+    sizes = list(dict.fromkeys(size for _, size in encoders))
     loader = EvaluationLoader(
         own_share(split),
-        size=size,
+        size=sizes[0],
         batch_size=batch_size,
         device=device,
         workers=workers,
         on_unreadable=on_unreadable,
     )
-    seen = []
-    for images, truth in loader:
-        with autocast_to(precision, images.device):
-            values = encode(images)
-        seen.append((values.float().cpu(), truth.cpu()))
+    seen: list[list[tuple[Tensor, Tensor]]] = [[] for _ in encoders]
+    for images, truth in loader.in_sizes(sizes):
+        for (encode, size), own in zip(encoders, seen, strict=True):
+            with autocast_to(precision, truth.device):
+                values = encode(images[size])
+            own.append((values.float().cpu(), truth.cpu()))
         advance(len(truth))
+    return [gather_features(own, split) for own in seen]
+
+
+def gather_features(seen: Sequence[tuple[Tensor, Tensor]], split: Split) -> Features:
+    """Features of all processes, from the batches of this one."""
     # a process whose images are all left out learns the size of a feature from the others
     size_of_one = seen[0][0].shape[1] if seen else 0
     size_of_one = int(processes.gather(torch.tensor([size_of_one], device="cpu")).max())

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from eqco.assembly import build_encoder, load
+from eqco.assembly import build_evaluated_encoder, load
 from eqco.data import Source
 from eqco.data.sources import evaluation_split
 from eqco.encoders import Pixels
@@ -106,7 +106,7 @@ def reference_accuracies(run: TrainedRun, neighbours: int, context: RunContext) 
     path = reference_file(run, neighbours, context.work)
     if path.exists():
         return dict(read_json(path))
-    untrained = build_encoder(run.training).eval().to(context.device)
+    untrained = build_evaluated_encoder(run.training).eval().to(context.device)
     pixels = Pixels(run.training.data.image_size)
     found = {}
     for name, encode in (("pixels", pixels), ("random", untrained.features)):
@@ -121,11 +121,13 @@ def reference_accuracies(run: TrainedRun, neighbours: int, context: RunContext) 
 def reference_file(run: TrainedRun, neighbours: int, work: Path) -> Path:
     """The file of the references: named after all that they depend on."""
     settings = recipe_to_dict(run.training)
+    encoder = settings["encoder"]
+    encoder["backbone"] = run.training.method.evaluated_backbone(encoder["backbone"])
     named = recipe_hash(
         {
             "data": run.source.name,
             "image_size": settings["data"]["image_size"],
-            "encoder": settings["encoder"],
+            "encoder": encoder,
             "seed": run.training.training.seed,
             "neighbours": neighbours,
         }

@@ -16,9 +16,7 @@ __all__ = [
 ]
 
 Item = TypeVar("Item")
-Loss = Literal[
-    "infonce", "eqco", "decoupled", "dual temperature", "ml-cpc", "remembered", "sogclr"
-]
+Loss = Literal["infonce", "eqco", "decoupled", "dual temperature", "ml-cpc", "remembered", "sogclr"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
-from eqco.evaluation.scores import bootstrap
+from eqco.evaluation.scores import share_interval
 from eqco.experiments.experiment import Comparison, Experiment
 from eqco.experiments.grid import pretrain_and_evaluate
 from eqco.experiments.tasks import TrainingTask, small_folder
@@ -45,7 +45,7 @@ def compare(records: Sequence[Record]) -> list[Comparison]:
     images = TEST_IMAGES[first["data"]]
     cells = []
     for title, values in rows.items():
-        found = bootstrap(round(fmean(values) * images), images)
+        found = share_interval(round(fmean(values) * images), images)
         cells.append(
             Comparison(
                 row=title,

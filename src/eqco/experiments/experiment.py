@@ -121,6 +121,7 @@ class Comparison:
         None  # 95 %, over test images; of a difference, over seeds
     )
     printed: tuple[Place, Place] | None = None  # row and column in the paper, where not the same
+    part: str = ""  # title of the part of the table that the row stands in, below a line
 
     @classmethod
     def of(cls, row: Place, column: Place, ours: Mapping[int, float], **more: Any) -> "Comparison":

@@ -5,8 +5,9 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any, Literal
 
+from eqco.encoders import Architecture
 from eqco.experiments.accuracy import accuracies
-from eqco.experiments.coordinates import Coordinates, Loss, Place
+from eqco.experiments.coordinates import Coordinates, Loss, Place, group_by
 from eqco.experiments.experiment import (
     Comparison,
     Experiment,
@@ -16,6 +17,7 @@ from eqco.experiments.experiment import (
 )
 from eqco.experiments.tasks import TrainingTask
 from eqco.experiments.training_runs import train_once, training_steps
+from eqco.recipes import recipe_from_dict
 from eqco.recipes.profiles import SCALES, Scale
 from eqco.runtime.records import TRAININGS, Record, recipe_hash
 
@@ -34,7 +36,6 @@ __all__ = [
 POINTS = 100  # of each curve in a record
 CURVES = ("loss", "information", "gradient_norm_mean")
 IN_ITS_UNIT = ("information", "gradient_norm", "positive_probability")  # all others in percent
-REFERENCES = {"pixels": "raw pixels", "random": "random weights"}
 SEEDS = {
     **{"smoke": (0,), "desk": (0, 1), "few-images": (0, 1, 2)},
     **{"embedded": (0, 1, 2), "paper": (0,)},
@@ -57,13 +58,15 @@ Baseline = Callable[[Coordinates, Collection[Coordinates]], Coordinates]
 class Cell:
     """One cell: where it stands, the training that fills it, if any, and the paper's number.
 
-    `printed` is where the number stands in the paper, if elsewhere: shown until ours is there.
+    `printed` is where the number stands in the paper, if elsewhere: shown until ours is there;
+    `part` is the title of the rows that stand below a line.
     """
 
     at: Coordinates
     task: TrainingTask | None
     published: float | None = None
     printed: Coordinates | None = None
+    part: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -302,10 +305,21 @@ def quantity_table(
                 published=published,
                 comparable=metric == "linear",
                 printed=split(cell.printed, axis, metric) if cell.printed else None,
-                kind=next((str(run.curves["information_kind"]) for run in runs.values()), ""),
+                kind=kind_of(cell.task, runs),
+                part=cell.part,
             )
         )
     return table
+
+
+def kind_of(task: TrainingTask | None, runs: Mapping[int, Record]) -> str:
+    """Whether f̂ of these runs is a bound or an estimate; nothing where there are none.
+
+    Negatives that depend on the query make it an estimate, whatever α and K are.
+    """
+    if runs and task is not None and not task.recipe.method.independent_negatives:
+        return "estimate"
+    return next((str(run.curves["information_kind"]) for run in runs.values()), "")
 
 
 def differences(
@@ -336,15 +350,26 @@ def named_cell(named: Named, records: Sequence[Record]) -> Comparison:
 
 
 def references(records: Sequence[Record]) -> list[Comparison]:
-    """Raw pixels and first weights; each seed once."""
-    seeds = {record.seed: record for record in records}
-    return [
-        Comparison(
-            row=title,
-            column=TITLES[metric],
-            values=tuple(100 * record.metrics[f"{name}_{metric}"] for record in seeds.values()),
-        )
-        for name, title in REFERENCES.items()
-        for metric in ("probe", "knn")
-        if seeds and all(f"{name}_{metric}" in record.metrics for record in seeds.values())
-    ]
+    """Raw pixels and first weights, of each network where they differ; each seed once."""
+    networks = group_by(records, lambda record: network_of(record.recipe))
+    rows: dict[str, tuple[str, Sequence[Record]]] = {"raw pixels": ("pixels", records)}
+    for network, alike in networks.items():
+        methods = {str(record.recipe["training"]["method"]["name"]) for record in alike}
+        title = f"random weights, {network}" + f" ({min(methods)})" * (len(methods) == 1)
+        rows[title if len(networks) > 1 else "random weights"] = ("random", alike)
+    table = []
+    for title, (name, own) in rows.items():
+        seeds = {record.seed: record.metrics for record in own}
+        for metric in ("probe", "knn"):
+            if seeds and all(f"{name}_{metric}" in metrics for metrics in seeds.values()):
+                values = tuple(100 * metrics[f"{name}_{metric}"] for metrics in seeds.values())
+                table.append(Comparison(row=title, column=TITLES[metric], values=values))
+    return table
+
+
+def network_of(task: Mapping[str, Any]) -> str:
+    """What the network is called that is evaluated after a training, as a record holds it."""
+    recipe = recipe_from_dict(task["training"])
+    encoder = recipe.encoder
+    name = recipe.method.evaluated_backbone(encoder.backbone)
+    return str(Architecture(name, encoder.width, encoder.stem))

@@ -2,8 +2,9 @@
 
 The row of SimCLR with its large batch is another paper's number and has no run here. SimCLR at
 N = 256 has one, with the number of the text beside it. Beyond the paper: each system with few
-negatives, without and with EqCo, what came later, and what does without negatives. CPC v2, whose K
-cannot be chosen, has rows whose negatives are of other images alone, as EqCo asks.
+negatives, without and with EqCo, and what came later. CPC v2, whose K cannot be chosen, has rows
+whose negatives are of other images alone, as EqCo asks. What does without negatives, where EqCo has
+nothing to change, stands below a line.
 """
 
 from collections.abc import Collection
@@ -37,8 +38,8 @@ FEW = 16
 LARGE = 65536.0  # the α of rows that have more negatives than any memory here
 
 
-def cells(scale: Scale, lengths: tuple[int, ...], beyond_it: bool = True) -> list[Cell]:
-    """One row for each row of the paper, then SimCLR at our batch and what is beyond the paper."""
+def cells(scale: Scale, lengths: tuple[int, ...]) -> list[Cell]:
+    """One row for each row of the paper, then SimCLR at our batch."""
     found = []
     for (name, count, alpha, epochs), number in PUBLISHED["tab2"].numbers.items():
         task = task_of(scale, name, count, alpha, epochs) if epochs in lengths else None
@@ -60,7 +61,7 @@ def cells(scale: Scale, lengths: tuple[int, ...], beyond_it: bool = True) -> lis
             printed=beyond,
         )
     )
-    return found + (beyond_the_paper(scale) if beyond_it else [])
+    return found
 
 
 def negatives_of(scale: Scale, task: TrainingTask | None, count: int | None) -> int | None:
@@ -73,7 +74,7 @@ def negatives_of(scale: Scale, task: TrainingTask | None, count: int | None) -> 
 
 
 def beyond_the_paper(scale: Scale) -> list[Cell]:
-    """Few negatives without and with EqCo, later systems, and those without negatives."""
+    """Few negatives without and with EqCo, and later systems."""
     tasks = [("PIRL", framework("pirl", scale))]  # the paper has it at another length
     tasks += [
         (title, framework(name, scale, few=FEW, alpha=alpha))
@@ -87,20 +88,30 @@ def beyond_the_paper(scale: Scale) -> list[Cell]:
         ("CPC v2, negatives of other images", from_other_images(framework("cpcv2", scale, alpha=a)))
         for a in (None, LARGE)
     ]
-    later = {**LATER, **WITHOUT_NEGATIVES}
-    tasks += [(title, framework(name, scale)) for title, name in later.items()]
+    tasks += [(title, framework(name, scale)) for title, name in LATER.items()]
+    return [row_of(title, task, scale) for title, task in tasks]
+
+
+def without_negatives(scale: Scale, titles: Collection[str]) -> list[Cell]:
+    """Systems that do without negatives."""
     return [
-        Cell(
-            at=Coordinates(
-                framework=title,
-                num_negatives=task.recipe.method.num_negatives(scale.num_queries),
-                alpha=task.recipe.objective.alpha,
-                epochs=scale.scaled_epochs(PUBLISHED_EPOCHS),
-            ),
-            task=task,
+        replace(
+            row_of(title, framework(WITHOUT_NEGATIVES[title], scale), scale),
+            part="Without negatives",
         )
-        for title, task in tasks
+        for title in titles
     ]
+
+
+def row_of(title: str, task: TrainingTask, scale: Scale) -> Cell:
+    """A row that the paper does not have."""
+    at = Coordinates(
+        framework=title,
+        num_negatives=task.recipe.method.num_negatives(scale.num_queries),
+        alpha=task.recipe.objective.alpha,
+        epochs=scale.scaled_epochs(PUBLISHED_EPOCHS),
+    )
+    return Cell(at=at, task=task)
 
 
 def from_other_images(task: TrainingTask) -> TrainingTask:
@@ -146,12 +157,18 @@ def without_eqco(at: Coordinates, places: Collection[Coordinates]) -> Coordinate
     return replace(at, alpha=None)
 
 
+def every_cell(scale: Scale, lengths: tuple[int, ...]) -> list[Cell]:
+    """The paper's rows, ours, and those without negatives."""
+    further = [*beyond_the_paper(scale), *without_negatives(scale, WITHOUT_NEGATIVES)]
+    return [*cells(scale, lengths), *further]
+
+
 CELLS = {
-    "smoke": cells(SMOKE, (200,), beyond_it=False),
-    "desk": cells(DESK, (200, 240, 800)),
-    "few-images": cells(FEW_IMAGES, (200, 240)),
-    "embedded": cells(EMBEDDED, (200, 240)),
-    "paper": cells(PAPER, (200, 240, 800)),
+    "smoke": [*cells(SMOKE, (200,)), *without_negatives(SMOKE, ["BYOL"])],
+    "desk": every_cell(DESK, (200, 240, 800)),
+    "few-images": every_cell(FEW_IMAGES, (200, 240)),
+    "embedded": every_cell(EMBEDDED, (200, 240)),
+    "paper": every_cell(PAPER, (200, 240, 800)),
 }
 TAB2 = grid_experiment(
     kind="table",

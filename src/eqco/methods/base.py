@@ -137,6 +137,10 @@ class MethodSettings(ABC):
         """What is evaluated and exported, with its first weights."""
         return make_encoder()
 
+    def evaluated_backbone(self, name: str) -> str:
+        """What the backbone of `evaluated_encoder` is called, where `name` is the recipe's."""
+        return name
+
     @property
     def takes_alpha(self) -> bool:
         """Whether the loss is the objective's, with its margin, α and normaliser."""
@@ -145,6 +149,11 @@ class MethodSettings(ABC):
     def num_batch_negatives(self, num_queries: int) -> int | None:
         """How many negatives a batch offers each query; None: it offers none."""
         return None
+
+    def num_batch_keys(self, num_queries: int) -> int | None:
+        """How many keys a batch holds: those offered and, in each view, the query's own."""
+        offered = self.num_batch_negatives(num_queries)
+        return None if offered is None else offered * num_queries // (num_queries - 1)
 
     @property
     def num_contrasts(self) -> int:

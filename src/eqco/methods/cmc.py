@@ -33,6 +33,10 @@ class CMCSettings(BankSettings):
         luminance, chroma = make_encoder(0, in_channels=1), make_encoder(1, in_channels=2)
         return pair_encoders(luminance, chroma, self.colours)
 
+    def evaluated_backbone(self, name: str) -> str:
+        """One network for each half of the colours."""
+        return f"{self.colours}:{name}"
+
     def build(self, parts: MethodParts) -> "CMC":
         """Two encoders and two banks; images without colours are refused."""
         require_colours("method cmc", parts.channels)

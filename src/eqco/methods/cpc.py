@@ -1,7 +1,7 @@
 """CPC v2: from the patches above, find those further down among the patches of all images."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -45,13 +45,24 @@ class CPCSettings(MethodSettings):
     are shown then."""
 
     def views(self, data: DataSettings) -> tuple[ViewSpec, ...]:
-        """One view, in which the patches must fit."""
+        """One view, in which the patches must fit, and a patch and its target not overlap."""
         side, size = data.image_size, self.patch_size(data.image_size)
         if size < 1 or len(set(patch_places(side, self.grid, size))) < self.grid:
             raise InputError(
                 f"method.grid={self.grid} patches of method.patch_share={self.patch_share:g} along "
                 f"the {side} pixels of data.image_size: patches of {size} pixels have at most "
                 f"{max(0, side - max(size, 1) + 1)} places there. Lower --method.grid, or raise "
+                f"--data.image-size."
+            )
+        gap = fitting = self.smallest_gap(side)
+        if gap < size:
+            while replace(self, patch_share=fitting / side).smallest_gap(side) < fitting:
+                fitting -= 1
+            raise InputError(
+                f"method.patch_share={self.patch_share:g} of the {side} pixels of data.image_size "
+                f"makes patches of {size} pixels, and with method.grid={self.grid} some patch and "
+                f"the one that it predicts begin {gap} pixels apart: they would overlap. Give "
+                f"--method.patch-share {fitting / side:.3g} (patches of {fitting}), or another "
                 f"--data.image-size."
             )
         return (data.view,)
@@ -67,6 +78,17 @@ class CPCSettings(MethodSettings):
         80
         """
         return round(self.patch_share * side)
+
+    def smallest_gap(self, side: int) -> int:
+        """The fewest pixels between the beginnings of a patch and of one that it predicts.
+
+        Places are whole pixels, so that it may be less than the share of the side says.
+
+        >>> CPCSettings().smallest_gap(260), CPCSettings(grid=3, patch_share=1 / 3).smallest_gap(32)
+        (108, 10)
+        """
+        places, first = patch_places(side, self.grid, self.patch_size(side)), self.offsets[0]
+        return min(later - now for now, later in zip(places, places[first:], strict=False))
 
     @property
     def offsets(self) -> range:
@@ -99,6 +121,10 @@ class CPCSettings(MethodSettings):
         """All patches but the positive, or those of other images."""
         patches = self.grid**2
         return (num_queries - 1) * patches if self.other_images_only else num_queries * patches - 1
+
+    def num_batch_keys(self, num_queries: int) -> int:
+        """All patches of all images."""
+        return num_queries * self.grid**2
 
     def num_negatives(self, num_queries: int) -> int:
         """K: all that are offered."""
@@ -183,7 +209,14 @@ class CPC(Method):
                     whole = torch.arange(grid**2, device=keys.device)
                     excluded = excluded // grid**2 * grid**2 + whole
                 negatives = Negatives(keys, excluded=excluded)
-                contrasts.append(Contrast(queries, keys[positive], negatives))
+                contrasts.append(
+                    Contrast(
+                        queries,
+                        keys[positive],
+                        negatives,
+                        independent=settings.independent_negatives,
+                    )
+                )
         return StepOutput(self.objective(contrasts), contrasts)
 
     def after_step(self, output: StepOutput) -> None:

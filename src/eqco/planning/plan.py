@@ -65,6 +65,7 @@ class ContrastPlan(Plan):
     ceiling: float
     information_kind: Literal["bound", "estimate"]
     largest_overshoot: float
+    """By how much f̂ may exceed the truth; infinite where nothing limits it."""
     bank_bytes: int
     """Of the memory banks, with a row for each image."""
     logits_bytes: int
@@ -131,7 +132,7 @@ def plan(
     if method.num_negatives(n) is None:
         given = {"num-negatives": num_negatives, "alpha": alpha, "memory": memory}
         refuse_negatives(framework, given)
-        warnings = (no_negatives(framework), *warnings_on_batch(n))
+        warnings = (no_negatives(framework), *warnings_on_batch(recipe, n))
         held = queue_bytes(method.queue_size, method.queue_width * dim)
         return Plan(**common, queue_bytes=held, warnings=warnings)
 
@@ -151,10 +152,11 @@ def plan(
 
     symmetric = method.symmetric
     queries = n * method.queries_per_image
-    # beside what is offered there is each query's own instance, once or in every view
-    pool = count if offered is None else offered * n // (n - 1) + beside
-    guaranteed = not decoupled and is_guaranteed_bound(alpha, count)
-    overshoot = math.inf if decoupled else largest_overshoot(alpha, count)
+    keys = method.num_batch_keys(n)
+    pool = count if keys is None else keys + beside
+    limited = method.independent_negatives and not decoupled
+    guaranteed = limited and is_guaranteed_bound(alpha, count)
+    overshoot = largest_overshoot(alpha, count) if limited else math.inf
     return ContrastPlan(
         **common,
         num_negatives=count,
@@ -180,7 +182,7 @@ def plan(
         ),
         warnings=(
             *warnings_on_alpha(recipe, count, alpha, overshoot, plain),
-            *warnings_on_sizes(n, count, dataset_size, queue=offered is None and not banks),
+            *warnings_on_sizes(recipe, n, count, dataset_size, queue=offered is None and not banks),
             *advice_on_small_batches(method, n),
         ),
         # a memory beside the batch, or many queries of one image, have no counterpart there
@@ -269,10 +271,18 @@ def resolve_negatives(
                 f"mocov1 or mocov2."
             )
         return largest_queue(memory, num_queries, dim)
-    count = method.num_negatives(num_queries) if num_negatives is None else num_negatives
+    own = method.num_negatives(num_queries)
+    count = own if num_negatives is None else num_negatives
     assert count is not None
     if count < 1:
         raise InputError(f"--num-negatives={count}; a query needs at least 1 negative.")
+    choosable = {"count", "queue_size"} & {entry.name for entry in fields(method)}
+    if count != own and not choosable:
+        raise InputError(
+            f"--num-negatives={count}, but {method.name} scores each query against all {own} keys "
+            f"that a batch of --num-queries={num_queries} offers, and draws none of them. Leave "
+            f"--num-negatives out, or choose another --num-queries or --framework."
+        )
     if method.num_banks and count >= dataset_size:
         raise InputError(
             f"--num-negatives={count}, but a bank of --dataset-size={dataset_size} images offers "
@@ -297,11 +307,14 @@ def warnings_on_alpha(
         warnings.append(
             f"Negatives of {recipe.method.name} are partly of the query's own image, hence not "
             f"independent of it: alpha still shifts the logits by log(alpha/K), but EqCo's rule, "
-            f"that loss and gradient do not depend on K, does not hold. It does with "
-            f"--method.other-images-only in eqco train."
+            f"that loss and gradient do not depend on K, does not hold, and the information shown "
+            f"while training is an estimate, not a bound, for any alpha. With "
+            f"--method.other-images-only in eqco train the rule holds, and the information is a "
+            f"bound for alpha ≤ K."
         )
     published = recipe.method.num_negatives(recipe.training.num_queries)
-    if plain and published is not None and num_negatives < published:
+    fewer = published is not None and num_negatives < published
+    if plain and fewer and recipe.method.independent_negatives:
         warnings.append(
             f"No alpha: plain InfoNCE, whose loss and gradient change with K. To imitate the "
             f"published K = {published} with {num_negatives}, give --alpha {published}."
@@ -311,7 +324,7 @@ def warnings_on_alpha(
             "alpha is infinite: the decoupled loss. The information shown while training is an "
             "estimate that may exceed the truth by any amount."
         )
-    elif overshoot >= NOTABLE_OVERSHOOT:
+    elif NOTABLE_OVERSHOOT <= overshoot < math.inf:
         warnings.append(
             f"alpha is {alpha / num_negatives:,.1f} times K: the information shown while training "
             f"is an estimate, not a bound, and may exceed the truth by up to "
@@ -329,7 +342,7 @@ def warnings_on_alpha(
 
 
 def warnings_on_sizes(
-    num_queries: int, num_negatives: int, dataset_size: int, *, queue: bool
+    recipe: Recipe, num_queries: int, num_negatives: int, dataset_size: int, *, queue: bool
 ) -> list[str]:
     """What the choice of N and K means, after the limits that the paper states."""
     warnings = []
@@ -338,7 +351,7 @@ def warnings_on_sizes(
             f"K = {num_negatives} with a queue: the paper saw accuracy fall at K ≤ 16, even with "
             f"the margin. Use a longer queue, or SiMo, which does not need one."
         )
-    warnings += warnings_on_batch(num_queries)
+    warnings += warnings_on_batch(recipe, num_queries)
     share = own_key_share(num_negatives, dataset_size) if queue else 0.0
     if share >= NOTABLE_OWN_KEYS:
         warnings.append(
@@ -348,9 +361,9 @@ def warnings_on_sizes(
     return warnings
 
 
-def warnings_on_batch(num_queries: int) -> list[str]:
-    """What the choice of N means for batch norm."""
-    if num_queries >= FEWEST_FOR_BATCH_NORM:
+def warnings_on_batch(recipe: Recipe, num_queries: int) -> list[str]:
+    """What the choice of N means for batch norm, where there is any."""
+    if num_queries >= FEWEST_FOR_BATCH_NORM or recipe.encoder.has_layer_norm:
         return []
     return [
         f"N = {num_queries} images are few for batch norm; from about {FEWEST_FOR_BATCH_NORM} on "

@@ -202,7 +202,7 @@ def at_scale(
         changed["objective"] = replace(recipe.objective, temperature=small.temperature)
     # patches of 16 pixels: an image of twice the side has at least four of them
     transformer = recipe.encoder.backbone.startswith("timm:vit")
-    light = "light-ln" if recipe.encoder.backbone.endswith("-ln") else "light"
+    light = "light-ln" if recipe.encoder.has_layer_norm else "light"
     return replace(
         recipe,
         **changed,

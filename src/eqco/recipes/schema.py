@@ -46,6 +46,11 @@ class EncoderSettings:
     """Of a vision transformer: a random projection of patches and sine-cosine positions, neither of
     them trained, which keeps it from diverging (MoCo v3)."""
 
+    @property
+    def has_layer_norm(self) -> bool:
+        """Whether the backbone normalises each image for itself, in place of batch norm."""
+        return self.backbone.endswith("-ln")
+
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectiveSettings:
@@ -116,7 +121,7 @@ class TrainingSettings:
     log_every: int = 10
     """Steps between two lines of metrics."""
     diagnose_every: int = 50
-    """Steps between two looks at information, gradients and embeddings."""
+    """Steps between two looks at information, gradients and embeddings; the last step has one."""
     save_every: int = 1
     """Epochs between two checkpoints."""
     keep_every: int = 0

@@ -1,16 +1,22 @@
 """What `eqco train` ends with: the encoder beside simpler things, a curve, and neighbours."""
 
+import copy
 import os
 import shlex
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from torch import Tensor
 
-from eqco.assembly.assessment import Assessment
+from eqco.assembly import open_weights
+from eqco.assembly.assessment import Assessment, assess, sample_features
 from eqco.assembly.choosing import typical_side
+from eqco.assembly.comparison import Stage
 from eqco.assembly.runs import RunInfo
 from eqco.data import Split
+from eqco.evaluation.scores import ENOUGH
 from eqco.recipes import Recipe, with_settings
 from eqco.report.gallery import draw_gallery, draw_neighbours
 from eqco.report.style import COLOURS, INK, panels, save
@@ -18,11 +24,43 @@ from eqco.report.tables import print_table
 from eqco.runtime.errors import InputError
 from eqco.runtime.run_directory import RunDirectory, write_json
 
-__all__ = ["is_assessed", "print_assessment", "write_assessment"]
+__all__ = ["assess_run", "is_assessed", "print_assessment", "write_assessment"]
 
 CURVE, NEIGHBOURS, VALIDATION = "curve.png", "neighbours.png", "validation.json"
 LEAST_BATCH = 8
 MEASURES = {"knn": "kNN", "probe": "probe"}
+
+
+def assess_run(
+    begun: RunInfo,
+    place: Path,
+    console: Console,
+    *,
+    stage: Stage = lambda title, total: nullcontext(lambda count: None),
+) -> None:
+    """Compare the encoder of a run with simpler things, say so, and leave it in the run.
+
+    What cannot be read is told and costs the comparison alone: the encoder is there.
+    """
+    data = begun.recipe.data
+    how: dict[str, Any] = {
+        "device": begun.loader.device,
+        "workers": data.workers,
+        "on_unreadable": data.on_unreadable,
+        "stage": stage,
+    }
+    # a copy: what is opened is frozen, and the user's module is the user's
+    weights = open_weights(place, backbone=copy.deepcopy(begun.backbone))
+    found = sample = None
+    try:
+        found = assess(weights, begun.source, **how)
+        if found is None:
+            sample = sample_features(weights, begun.source, **how)
+        print_assessment(console, found, begun, place)
+    except InputError as error:
+        console.print(f"it cannot be compared: {error}", style="yellow", markup=False)
+    for path in write_assessment(found, sample, place):
+        console.print(f"written: {path}", markup=False, highlight=False)
 
 
 def print_assessment(
@@ -44,11 +82,18 @@ def print_assessment(
         style="dim",
         markup=False,
     )
+    if len(found.val) < ENOUGH:
+        console.print(
+            f"Differences between rows say little with fewer than {ENOUGH} images.",
+            style="yellow",
+            markup=False,
+            highlight=False,
+        )
     for line in warnings(found, begun, place):
         console.print(line, style="yellow", markup=False, highlight=False, soft_wrap=True)
-    console.print(
-        f"on test images: eqco eval {shlex.quote(str(place))}", markup=False, highlight=False
-    )
+    if begun.backbone is None:
+        line = f"on test images: eqco eval {shlex.quote(str(place))}{unknown_data(place)}"
+        console.print(line, markup=False, highlight=False)
 
 
 def warnings(found: Assessment, begun: RunInfo, place: Path) -> list[str]:
@@ -66,10 +111,11 @@ def warnings(found: Assessment, begun: RunInfo, place: Path) -> list[str]:
     batch = recipe.training.num_queries
     # a larger one has more negatives, a smaller one makes more steps of a small set
     other = 4 * batch if 4 * batch <= len(begun.loader.split) // 8 else batch // 2
-    lines = [
-        f"warning: this encoder is not clearly better than {names}.",
-        f"  train longer:   eqco train --extend {run} --training.epochs {epochs}",
-    ]
+    warning = f"warning: this encoder is not clearly better than {names}."
+    if begun.backbone is not None:  # no command can build it
+        return [warning, f"  train longer, such as eqco.train(…, encoder=…, epochs={epochs})"]
+    longer = f"eqco train{unknown_data(place)} --extend {run} --training.epochs {epochs}"
+    lines = [warning, f"  train longer:   {longer}"]
     if typical_side(begun.source) >= size:
         lines.append(f"  larger images:  {again(place, f'--data.image-size {size}', f'{size}px')}")
     if fits(recipe, other):
@@ -129,9 +175,13 @@ def print_self_consistency(console: Console, begun: RunInfo, place: Path) -> Non
         f"{NEIGHBOURS}, or sort a few hundred images into folders and run eqco eval.",
         markup=False,
     )
+    index = (
+        f"eqco index {shlex.quote(str(place))} {given_data(place)}, then eqco search index PHOTO"
+    )
+    if begun.backbone is not None:  # no command can build it
+        index = f"eqco.load({str(place)!r}, backbone=…).index(PHOTOS, 'index').search(PHOTO)"
     console.print(
-        f"neighbours of any photo: eqco index {shlex.quote(str(place))} {given_data(place)}, then "
-        f"eqco search index PHOTO",
+        f"neighbours of any photo: {index}",
         markup=False,
         highlight=False,
         soft_wrap=True,
@@ -141,6 +191,11 @@ def print_self_consistency(console: Console, begun: RunInfo, place: Path) -> Non
 def given_data(place: Path) -> str:
     """The data of a run as they stand in a command; PHOTOS for those given in Python."""
     return shlex.quote(RunDirectory(place).read_environment()["source"] or "PHOTOS")
+
+
+def unknown_data(place: Path) -> str:
+    """What a command needs that takes a run's data from it, where they were given in Python."""
+    return "" if RunDirectory(place).read_environment()["source"] else " PHOTOS"
 
 
 def is_assessed(place: Path) -> bool:

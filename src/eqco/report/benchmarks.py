@@ -45,6 +45,13 @@ RIVALS = {
     "lightly": "other",
     "metric-learning": "shade 5",
 }
+CONTENDERS = {  # in curves of quality, and their colours
+    "eqco": "eqco",
+    "lightly SimCLR": "other",
+    "lightly MoCo": "infonce",
+    "stable-pretraining SimCLR": "decoupled",
+}
+PIXELS = "raw pixels"
 DECISIVE = "decisive"  # the part of the loss's record with several rounds of one K
 SCRIPTS = {"bench-lab": "mutual_information"}  # the others are named as their records are
 AUGMENTERS = ("torchvision", "torchvision v2", "kornia", "ours")
@@ -120,12 +127,13 @@ def way_of(record: Record) -> dict[str, Any]:
 
 def united(records: Sequence[Record]) -> Record:
     """One record of what several hold, the newest first: each metric as it was measured last."""
-    metrics, peers = dict[str, float](), dict[str, str]()
+    metrics, peers, curves = dict[str, float](), dict[str, str](), dict[str, Any]()
     for record in reversed(records):
         metrics |= record.metrics
+        curves |= record.curves
         peers |= record.recipe.get("peers", {})
     recipe = records[0].recipe | ({"peers": dict(sorted(peers.items()))} if peers else {})
-    return replace(records[0], recipe=recipe, metrics=dict(sorted(metrics.items())))
+    return replace(records[0], recipe=recipe, metrics=dict(sorted(metrics.items())), curves=curves)
 
 
 def plain_benchmark(name: str) -> Benchmark:
@@ -409,6 +417,30 @@ def accuracy_tables(record: Record) -> list[Table]:
     return found
 
 
+def quality_charts(record: Record) -> list[Chart]:
+    """kNN over minutes, a chart for each data set; dashed: a simpler thing, which is not trained.
+
+    Ours is measured on validation images while it trains, the others on a part of the test images.
+    """
+    charts = []
+    for data, curves in record.curves.items():
+        ends = [minutes for curve in curves.values() for minutes, _ in curve]
+        series = [
+            Series(
+                name=name,
+                points=[(round(minutes, 2), round(100 * knn, 1)) for minutes, knn in curve],
+                colour=CONTENDERS[name],
+            )
+            for name, curve in curves.items()
+            if name in CONTENDERS
+        ]
+        level = 100 * record.metrics[f"{data}/{PIXELS}/{record.seed}/knn"]
+        across = [(0.0, round(level, 1)), (round(max(ends), 2), round(level, 1))]
+        series.append(Series(name=PIXELS, points=across, colour="ink", style="dashed"))
+        charts.append(Chart(title=data, x_label="minutes", y_label="kNN, %", series=series))
+    return charts
+
+
 BENCHMARKS: dict[str, Benchmark] = {
     "bench-loss": Benchmark(
         title="The loss: forward + backward",
@@ -551,6 +583,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         shows="What each reaches in the same minutes, from the folder to the last step, on test "
         "images: kNN and probe in %, the mean over seeds (least–most).",
         tables=accuracy_tables,
+        charts=quality_charts,
         template="{peers}; {minutes:g} minutes each on {threads} core(s). Without range: one seed.",
         parts="data",
         adds_up=True,

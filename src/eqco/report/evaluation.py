@@ -53,7 +53,7 @@ def print_evaluation(console: Console, found: Evaluation) -> None:
     lines = [[row.name, row.by, str(row.top1), str(row.top5 or "")][:shown] for row in found.rows]
     print_table(console, header, lines)
     interval = (
-        f"{found.settings} In brackets: 95 % interval, bootstrap over test images; it does not "
+        f"{found.settings} In brackets: 95 % interval (Wilson's) over test images; it does not "
         f"cover another training."
     )
     for note in filter(None, (interval, NOTES[found.protocol], found.left_out)):

@@ -35,7 +35,7 @@ from eqco.report.catalog import EXHIBITS
 from eqco.report.charts import chart_data
 from eqco.report.status import duration
 from eqco.report.style import palette
-from eqco.report.tables import kind_words, largest_difference, number_text
+from eqco.report.tables import kind_words, largest_difference, number_text, part_titles
 from eqco.report.words import machine, plural, seeds_of, words
 from eqco.runtime.atomic_files import atomic_write
 from eqco.runtime.records import Record
@@ -237,6 +237,7 @@ def comparison_html(cells: Sequence[Comparison]) -> Markup:
             printed=printed,
             deep=Markup(' rowspan="2"') if printed else "",
             labelled=any(cell.kind for cell in cells),
+            titles=part_titles(cells),
             decimals=max((len(text.partition(".")[2]) for text in numbers), default=0),
             usual=max(len(cell.values) for cell in cells),
             words=words,

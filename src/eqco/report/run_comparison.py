@@ -235,7 +235,8 @@ def value_text(value: Any) -> str:
 def comparison_notes(runs: Sequence[ComparedRun]) -> list[str]:
     """What a reader of the table must know."""
     notes = [loss_note([run.recipe for run in runs])]
-    measured = {(run.validation.get("of"), run.validation.get("images")) for run in runs}
+    assessed = [run.validation for run in runs if run.validation]
+    measured = {(found.get("of"), found.get("images")) for found in assessed}
     if len({run.began["data"] for run in runs}) > 1 or len(measured) > 1:
         notes.append("They are of different images: accuracies are not comparable.")
     if any(run.validation for run in runs):

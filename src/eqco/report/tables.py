@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
-from eqco.experiments.coordinates import distinct, in_order
+from eqco.experiments.coordinates import Place, distinct, in_order
 from eqco.experiments.experiment import Comparison
 from eqco.report.words import words
 
@@ -15,6 +15,7 @@ __all__ = [
     "largest_difference",
     "markdown",
     "number_text",
+    "part_titles",
     "print_table",
 ]
 
@@ -25,20 +26,32 @@ def comparison_table(cells: Sequence[Comparison]) -> tuple[list[str], list[list[
     A cell shows our mean over seeds, ± half the spread when there are several, and in brackets the
     paper's number and the difference, or the paper's number alone where it was measured in another
     setting. Where nothing was run the paper's stands alone. The second
-    column says whether a number is a bound or an estimate.
+    column says whether a number is a bound or an estimate. The title of a part of the table is a
+    line of its own.
     """
     columns = in_order(cell.column for cell in cells)
     rows = distinct(cell.row for cell in cells)
     found = {(cell.row, cell.column): cell for cell in cells}
     labelled = any(cell.kind for cell in cells)
+    titles = part_titles(cells)
     lines = []
     for row in rows:
+        if row in titles:
+            lines.append([f"— {titles[row]} —", *[""] * (labelled + len(columns))])
         here = [found.get((row, column)) for column in columns]
         label = [kind_words(here)] if labelled else []
         run = any(cell.values for cell in here if cell)
         texts = [cell_text(cell, alone=run) if cell else "–" for cell in here]
         lines.append([words(row) if run else f"{words(row)} (not run here)", *label, *texts])
     return ["", *(["f̂ is"] if labelled else []), *map(words, columns)], lines
+
+
+def part_titles(cells: Sequence[Comparison]) -> dict[Place, str]:
+    """The titles of the parts of a table, each by the row that it stands above."""
+    firsts: dict[str, Place] = {}
+    for cell in cells:
+        firsts.setdefault(cell.part, cell.row)
+    return {row: part for part, row in firsts.items() if part}
 
 
 def kind_words(cells: Sequence[Comparison | None]) -> str:

@@ -69,10 +69,13 @@ class RunDirectory:
         """
         if any(self.checkpoints.glob("*.pt")):
             if self.result.exists():
+                longer = f"train it longer: eqco train --extend {self.quoted} --training.epochs N"
+                # of a detector, which is trained once and tested as often as one likes
+                if self.recipe.exists() and "detection" in self.read_recipe():
+                    longer = f"test it again: --resume {self.quoted}"
                 raise InputError(
                     f"{self.path} holds a run already, and it is complete. Choose another --out, "
-                    f"or go on from it: an encoder with eqco train --extend {self.quoted} "
-                    f"--training.epochs N, the testing of a detector with --resume {self.quoted}."
+                    f"or {longer}."
                 )
             raise InputError(
                 f"{self.path} holds a run already. Continue it with --resume {self.quoted}, or "

@@ -40,7 +40,10 @@ __all__ = ["Intervals", "Outcome", "StepReport", "TrainerComponents", "run_train
 
 @dataclass(frozen=True, kw_only=True)
 class Intervals:
-    """How long, and how often what happens, in steps; 0 is never for save, keep and probe."""
+    """How long, and how often what happens, in steps; 0 is never for save, keep and probe.
+
+    The last step is diagnosed in any case: a reader of the run asks for its end.
+    """
 
     total_steps: int
     warmup_steps: int = 0
@@ -90,9 +93,13 @@ class StepReport:
     messages: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Outcome:
-    """How a call to `run_training` ended."""
+    """How a call to `run_training` ended.
+
+    >>> Outcome(path=Path("runs/photos"), step=200, probe={"knn20_val": 0.8125})
+    Outcome('runs/photos', complete after step 200, knn20_val 81.2 %)
+    """
 
     path: Path
     """The run directory."""
@@ -100,6 +107,12 @@ class Outcome:
     stopped_by: str | None = None
     """The signal that asked to stop, or None when training is complete."""
     probe: dict[str, float] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        ended = "complete" if self.stopped_by is None else f"stopped by {self.stopped_by}"
+        parts = [repr(str(self.path)), f"{ended} after step {self.step}"]
+        parts += [f"{name} {100 * value:.1f} %" for name, value in self.probe.items()]
+        return f"Outcome({', '.join(parts)})"
 
 
 def run_training(
@@ -164,14 +177,15 @@ def run_training(
             step += 1
 
             messages: list[str] = []
-            diagnosed = step % intervals.diagnose_every == 0
+            last = step == intervals.total_steps
+            diagnosed = last or step % intervals.diagnose_every == 0
             if diagnosed and can_be_diagnosed(output, objective):
                 diagnosed_at, diagnostics = step, diagnose_step(output, objective)
                 loss = mean(output.loss)
                 messages = alarms.check(step, loss, diagnostics, intervals.warmup_steps)
             # after the diagnosis: a queue that has new keys is no longer what the queries saw
             method.after_step(output)
-            if diagnosed or step % intervals.log_every == 0 or step == intervals.total_steps:
+            if diagnosed or step % intervals.log_every == 0:
                 value = require_finite(step, mean(output.loss), last_checkpoint(run))
                 line: dict[str, Any] = {"loss": value, "learning_rate": rate}
                 if diagnosed and diagnostics is not None:
@@ -336,7 +350,15 @@ def gather_contrasts(contrasts: Sequence[Contrast]) -> list[Contrast]:
         )
         negatives = Negatives(given.keys.detach(), indices, excluded, mask)
         queries, positives = gather(contrast.queries), gather(contrast.positives)
-        found.append(Contrast(queries, positives, negatives, weight=contrast.weight))
+        found.append(
+            Contrast(
+                queries,
+                positives,
+                negatives,
+                weight=contrast.weight,
+                independent=contrast.independent,
+            )
+        )
     return found
 
 
