@@ -5,11 +5,10 @@ Photos of hands, N = 64; all but K and α is what `eqco train` chooses for a fol
 
 from eqco.experiments.coordinates import Coordinates
 from eqco.experiments.grid import GAINED, Cell, grid_experiment, loss_of
-from eqco.experiments.tasks import small_folder
+from eqco.experiments.tasks import short_recipe, small_folder
 from eqco.methods import MoCoSettings, SimCLRSettings, SiMoSettings
 from eqco.methods.base import MethodSettings
-from eqco.recipes import Recipe, with_settings
-from eqco.recipes.rules import BASE
+from eqco.recipes import Recipe
 
 __all__ = ["STUDY_ALPHA"]
 
@@ -48,19 +47,9 @@ def cells(recipe: Recipe, counts: tuple[int, ...], alphas: tuple[float | None, .
     ]
 
 
-def short(epochs: int, image_size: int) -> Recipe:
-    """The recipe that all cells share."""
-    return with_settings(
-        BASE,
-        image_size=image_size,
-        num_queries=NUM_QUERIES,
-        epochs=epochs,
-        warmup_epochs=epochs / 20,
-        precision="bfloat16",
-        compile=False,
-        save_every=epochs,
-        diagnose_every=50,
-    )
+def shared(epochs: int, image_size: int) -> Recipe:
+    """The recipe of all cells."""
+    return short_recipe(num_queries=NUM_QUERIES, epochs=epochs, image_size=image_size)
 
 
 STUDY_ALPHA = grid_experiment(
@@ -68,8 +57,8 @@ STUDY_ALPHA = grid_experiment(
     title="Which α for K negatives, on a small folder",
     axis="num_negatives",
     cells={
-        "smoke": cells(short(1, 16), (4, 16), (None, 16.0, 256.0)),
-        "desk": cells(short(20, 32), COUNTS, ALPHAS),
+        "smoke": cells(shared(1, 16), (4,), (None, 256.0)),
+        "desk": cells(shared(20, 32), COUNTS, ALPHAS),
     },
     quantities=("knn", "positive_probability"),
     baselines=GAINED,

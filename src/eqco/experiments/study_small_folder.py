@@ -12,9 +12,8 @@ from typing import Any, Literal
 
 from eqco.experiments.coordinates import Coordinates, Loss
 from eqco.experiments.grid import Cell, grid_experiment
-from eqco.experiments.tasks import small_folder
+from eqco.experiments.tasks import short_recipe, small_folder
 from eqco.methods import SiMoSettings
-from eqco.recipes import with_settings
 from eqco.recipes.rules import BASE
 
 __all__ = ["STUDY_SMALL_FOLDER"]
@@ -55,17 +54,8 @@ def cell(
     loss, alpha, objective = variant
     queue = FILLED - n if source == "batch and queue" else 0
     method = SiMoSettings(count=None, queue_size=queue, ema_decay=0.99, ema_schedule="rising")
-    recipe = with_settings(
-        replace(BASE, method=method),
-        image_size=image_size,
-        num_queries=n,
-        epochs=epochs,
-        warmup_epochs=epochs / 20,
-        precision="bfloat16",
-        compile=False,
-        save_every=epochs,
-        diagnose_every=50,
-        **{**objective, **settings},
+    recipe = short_recipe(
+        method, num_queries=n, epochs=epochs, image_size=image_size, **{**objective, **settings}
     )
     return Cell(
         at=Coordinates(
@@ -127,7 +117,7 @@ STUDY_SMALL_FOLDER = grid_experiment(
     title="What to do with a batch of 8 to 64, on a small folder",
     axis="num_queries",
     cells={
-        "smoke": cells((32, 64), 2, 16)[::5],  # some of each kind
+        "smoke": cells((32, 64), 2, 16)[::7],  # some of each kind
         "desk": cells((8, 16, 32, 64), 24, 32),
     },
     quantities=("knn", "positive_probability"),

@@ -6,11 +6,21 @@ from typing import Any, Literal
 from eqco.evaluation.linear import LINEAR_PROTOCOLS, LinearProtocol
 from eqco.methods import MoCoSettings, SimCLRSettings, SiMoSettings
 from eqco.methods.base import MethodSettings
-from eqco.recipes import RECIPES, Recipe, recipe_to_dict
+from eqco.recipes import RECIPES, Recipe, recipe_to_dict, with_settings
 from eqco.recipes.profiles import PUBLISHED_EPOCHS, Scale, at_scale
+from eqco.recipes.rules import BASE
 from eqco.runtime.records import recipe_hash
 
-__all__ = ["GradientTask", "TrainingTask", "framework", "moco", "simclr", "simo", "small_folder"]
+__all__ = [
+    "GradientTask",
+    "TrainingTask",
+    "framework",
+    "moco",
+    "short_recipe",
+    "simclr",
+    "simo",
+    "small_folder",
+]
 
 GRADIENT_MOMENTS = 4  # a quarter, a half, three quarters and the end
 
@@ -155,6 +165,31 @@ def simclr(scale: Scale, *, count: int, alpha: float | None) -> TrainingTask:
     """A training of SimCLR; negatives are drawn from both views."""
     published = replace(RECIPES["simclr"], method=SimCLRSettings(count=count))
     return evaluation_task(at_scale(with_alpha(published, alpha), scale), scale, protocol="simclr")
+
+
+def short_recipe(
+    method: MethodSettings = BASE.method,
+    *,
+    num_queries: int,
+    epochs: int,
+    image_size: int,
+    **settings: Any,
+) -> Recipe:
+    """What `eqco train` chooses for a small folder, or another method, at a length that allows for
+    many seeds.
+    """
+    return with_settings(
+        replace(BASE, method=method),
+        image_size=image_size,
+        num_queries=num_queries,
+        epochs=epochs,
+        warmup_epochs=epochs / 20,
+        precision="bfloat16",
+        compile=False,
+        save_every=epochs,
+        diagnose_every=50,
+        **settings,
+    )
 
 
 def small_folder(
