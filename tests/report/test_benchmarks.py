@@ -6,7 +6,13 @@ from statistics import median
 
 import pytest
 
-from eqco.report.benchmarks import BENCHMARKS, command_of, newest_records, united
+from eqco.report.benchmarks import (
+    BENCHMARKS,
+    command_of,
+    newest_records,
+    quality_charts,
+    united,
+)
 from eqco.report.training_speed import training_ratios
 from eqco.runtime.records import Record, hardware
 
@@ -314,3 +320,34 @@ def test_seeds_and_contenders_measured_in_the_same_way_share_a_table(record, tmp
         ["lightly", "30.0", "30.0"],
     ]
     assert "lightly 1.6; 10 minutes" in BENCHMARKS["bench-quality"].note(united(records))
+
+
+def test_curves_of_quality_have_a_line_for_each_contender_and_one_for_pixels():
+    record = Record(
+        experiment="bench-quality",
+        profile="desk",
+        recipe={"data": {"signs": 0}},
+        seed=3,
+        metrics={"signs/raw pixels/3/knn": 0.5},
+        curves={"signs": {"eqco": [[1.0, 0.4], [2.004, 0.81]], "lightly MoCo": [[1.5, 0.3]]}},
+        code="1",
+        hardware={},
+        seconds=1.0,
+    )
+    (chart,) = quality_charts(record)
+    lines = {series.name: list(series.points) for series in chart.series}
+    assert lines == {
+        "eqco": [(1.0, 40.0), (2.0, 81.0)],
+        "lightly MoCo": [(1.5, 30.0)],
+        "raw pixels": [(0.0, 50.0), (2.0, 50.0)],
+    }
+
+
+def test_records_of_several_seeds_share_their_curves():
+    common = {"experiment": "bench-quality", "profile": "desk", "recipe": {}, "code": "1"}
+    common |= {"hardware": {}, "seconds": 1.0}
+    newest = Record(**common, seed=1, metrics={"a": 1.0}, curves={"signs": {"eqco": []}})
+    older = Record(**common, seed=0, metrics={"b": 2.0}, curves={"tiny": {"eqco": []}})
+    whole = united([newest, older])
+    assert whole.metrics == {"a": 1.0, "b": 2.0}
+    assert set(whole.curves) == {"signs", "tiny"}
