@@ -140,11 +140,15 @@ EXHIBITS: dict[str, Exhibit] = dict(
             "study-small-folder",
             "A small folder and a batch of 8 to 64: another loss, more negatives from a queue, "
             "the gradient of a larger batch by caching, another rate, or only as many steps?",
+            charts.accuracy_charts,
+            findings.clear_differences,
         ),
         exhibit(
             "study-alpha",
             "A small folder has few images and many seeds: which α is worth taking for K "
             "negatives of 64, and is a large one ever free?",
+            charts.accuracy_charts,
+            findings.clear_differences,
         ),
         exhibit(
             "study-few-negatives",

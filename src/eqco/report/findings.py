@@ -17,6 +17,7 @@ from eqco.theory import largest_overshoot
 __all__ = [
     "accuracy_change",
     "bias_and_noise",
+    "clear_differences",
     "detection_gain",
     "estimate_swing",
     "example_accuracy",
@@ -65,6 +66,20 @@ def extremes(experiment: Experiment[Any], records: Sequence[Record]) -> str:
     if high.published is None or low.published is None:
         return sentence
     return f"{sentence} The paper has {high.published:g} % and {low.published:g} % on ImageNet."
+
+
+def clear_differences(experiment: Experiment[Any], records: Sequence[Record]) -> str:
+    """The differences whose interval leaves zero out, of all that have one."""
+    tables = experiment.conclude(records).values()
+    cells = [(cell, cell.interval) for table in tables for cell in table if cell.interval]
+    if not cells:
+        return ""
+    clear = [cell for cell, (low, high) in cells if low > 0 or high < 0]
+    named = "; ".join(
+        f"{words(cell.row)}, {words(cell.column)}: {signed_number(cell.mean)}" for cell in clear
+    )
+    told = f"Of {plural(len(cells), 'difference')} over three seeds or more {len(clear)}"
+    return f"{told} lie beyond their interval{f' ({named})' if named else ''}."
 
 
 def extremes_by_column(experiment: Experiment[Any], records: Sequence[Record]) -> str:
