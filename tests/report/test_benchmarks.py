@@ -347,7 +347,8 @@ def test_records_of_several_seeds_share_their_curves():
     common = {"experiment": "bench-quality", "profile": "desk", "recipe": {}, "code": "1"}
     common |= {"hardware": {}, "seconds": 1.0}
     newest = Record(**common, seed=1, metrics={"a": 1.0}, curves={"signs": {"eqco": []}})
-    older = Record(**common, seed=0, metrics={"b": 2.0}, curves={"tiny": {"eqco": []}})
+    both = {"signs": {"eqco": [[1.0, 0.5]], "lightly MoCo": []}}
+    older = Record(**common, seed=0, metrics={"b": 2.0}, curves=both)
     whole = united([newest, older])
     assert whole.metrics == {"a": 1.0, "b": 2.0}
-    assert set(whole.curves) == {"signs", "tiny"}
+    assert whole.curves == {"signs": {"eqco": [], "lightly MoCo": []}}

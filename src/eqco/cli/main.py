@@ -126,7 +126,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def dispatch(name: str, arguments: Sequence[str]) -> int:
     """Import the command, parse its options, call it."""
-    if name in COMPUTING and not {"-h", "--help", "--list", "--processes"}.intersection(arguments):
+    flags = {argument.split("=")[0] for argument in arguments}
+    if name in COMPUTING and not {"-h", "--help", "--list", "--processes"} & flags:
         leave_busy_cores()  # before torch is loaded, which then has as many threads
     import tyro
 

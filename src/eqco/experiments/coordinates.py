@@ -34,8 +34,8 @@ class Coordinates:
     num_queries: int | None = None
     ema_decay: float | None = None
     learning_rate: float | None = None
-    rate_rule: Literal["linear", "square-root"] | None = None
-    equal: Literal["epochs", "steps"] | None = None
+    rate_rule: Literal["square-root"] | None = None
+    equal: Literal["steps"] | None = None
     batch_norm: Literal["shuffling", "sync"] | None = None
     precision: Literal["float32", "bfloat16"] | None = None
     epochs: int | None = None

@@ -117,9 +117,7 @@ class Comparison:
     published: float | None = None
     kind: str = ""  # "bound" or "estimate" where the number is an f̂
     comparable: bool = True  # whether the paper's number was measured in the same setting
-    interval: tuple[float, float] | None = (
-        None  # 95 %, over test images; of a difference, over seeds
-    )
+    interval: tuple[float, float] | None = None  # 95 %: over test images, or seeds of a difference
     printed: tuple[Place, Place] | None = None  # row and column in the paper, where not the same
     part: str = ""  # title of the part of the table that the row stands in, below a line
 

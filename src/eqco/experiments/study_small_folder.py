@@ -46,8 +46,8 @@ def cell(
     epochs: int,
     image_size: int,
     source: Literal["batch", "batch and queue", "cached batch"] = "batch",
-    rate_rule: Literal["linear", "square-root"] | None = None,
-    equal: Literal["epochs", "steps"] | None = None,
+    rate_rule: Literal["square-root"] | None = None,
+    equal: Literal["steps"] | None = None,
     **settings: Any,
 ) -> Cell:
     """One training with batches of N."""

@@ -126,11 +126,12 @@ def way_of(record: Record) -> dict[str, Any]:
 
 
 def united(records: Sequence[Record]) -> Record:
-    """One record of what several hold, the newest first: each metric as it was measured last."""
+    """One record of what several hold, the newest first: metrics and lines as measured last."""
     metrics, peers, curves = dict[str, float](), dict[str, str](), dict[str, Any]()
     for record in reversed(records):
         metrics |= record.metrics
-        curves |= record.curves
+        for part, lines in record.curves.items():
+            curves[part] = {**curves.get(part, {}), **lines}
         peers |= record.recipe.get("peers", {})
     recipe = records[0].recipe | ({"peers": dict(sorted(peers.items()))} if peers else {})
     return replace(records[0], recipe=recipe, metrics=dict(sorted(metrics.items())), curves=curves)

@@ -26,7 +26,7 @@ LOSSES = {
     "remembered": "remembered normalisers",
     "sogclr": "SogCLR",
 }
-RATE_RULES = {"linear": "rate ∝ N", "square-root": "rate ∝ √N"}
+RATE_RULES = {"square-root": "rate ∝ √N"}
 BATCH_NORMS = {"shuffling": "shuffling BN", "sync": "Sync BN"}
 SYMBOLS = {
     **{"num_negatives": "K", "num_queries": "N", "alpha": "α", "ema_decay": "β"},
