@@ -121,18 +121,33 @@ def test_streaming_and_direct_agree_in_value_and_every_gradient(
     chunk=st.sampled_from([3, 23]),
     temperature=st.sampled_from([0.02, 0.03, 0.5]),
     decoupled=st.booleans(),
+    chosen_by=st.sampled_from(["all", "indices", "excluded"]),
+    kept=st.booleans(),
 )
 def test_a_known_temperature_gives_the_gradients_of_a_learned_one(
-    seed, chunk, temperature, decoupled
+    seed, chunk, temperature, decoupled, chosen_by, kept
 ):
-    """Cosines over a known temperature from 1/40 on are not shifted before exp; others are."""
+    """Cosines over a known temperature from 1/40 on are not shifted before exp; others are. Where
+    they are not, the exponentials of all chunks are kept for the keys, or made anew.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    order = torch.rand(5, 23, generator=generator).argsort(dim=1)
+    places = {
+        "all": {},
+        "indices": {"indices": order[:, :7]},
+        "excluded": {"excluded": order[:, :3]},
+    }
     found = []
-    for each in (temperature, torch.tensor(temperature, dtype=torch.float64)):
-        leaves = [vectors(seed + i, n, 6).requires_grad_() for i, n in enumerate((5, 5, 23))]
-        loss = streamed_loss(
-            *leaves, each, offset=1.3, margin=0.1, decoupled=decoupled, unit=True, chunk=chunk
-        )
-        found.append([loss, *torch.autograd.grad(loss.sum(), leaves)])
+    with pytest.MonkeyPatch.context() as patch:
+        if not kept:
+            patch.setattr("eqco.contrast.streaming.KEPT_ELEMENTS", 0)
+        for each in (temperature, torch.tensor(temperature, dtype=torch.float64)):
+            leaves = [vectors(seed + i, n, 6).requires_grad_() for i, n in enumerate((5, 5, 23))]
+            loss = streamed_loss(
+                *leaves, each, offset=1.3, margin=0.1, decoupled=decoupled, unit=True, chunk=chunk,
+                **places[chosen_by],
+            )  # fmt: skip
+            found.append([loss, *torch.autograd.grad(loss.sum(), leaves)])
     for known, learned in zip(*found, strict=True):
         assert_close(known, learned, rtol=1e-10, atol=1e-12)
 

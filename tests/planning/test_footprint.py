@@ -92,6 +92,14 @@ def loss_of_simclr(n, dim):
             loss_of_simclr(1100, 32),
             loss_bytes(1100, 2198, 32, pool=2200, in_batch=True, symmetric=True),
         ),
+        (
+            loss_of_simclr(2500, 32),
+            loss_bytes(2500, 4998, 32, pool=5000, in_batch=True, symmetric=True),
+        ),
+        (
+            loss_of_simclr(3000, 32),
+            loss_bytes(3000, 5998, 32, pool=6000, in_batch=True, symmetric=True),
+        ),
     ],
 )
 def test_the_loss_takes_what_is_said_at_most_and_not_much_less(call, said):

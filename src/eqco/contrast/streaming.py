@@ -9,8 +9,8 @@ temperature in closed form (Eq. 13):
     L     = softplus(g)                                       Eq. 1; g itself when decoupled
     dL/dq = σ(g)/τ · (Σ_i p_i k_i − k_0),   p = softmax_i(q·k_i/τ)
 
-So one step costs two matrix products over the pool. Where keys want gradient it costs two more,
-since their p_i are made anew chunk by chunk, or one where all fit one chunk and are still at hand.
+So one step costs two matrix products over the pool. Where keys want gradient it costs one more if
+the exponentials are kept, up to 64 MiB of them, and else two, since they are made anew by chunks.
 """
 
 from collections.abc import Iterator, Sequence
@@ -36,6 +36,8 @@ __all__ = ["streamed_loss"]
 CHUNK_ELEMENTS = 2**18
 # Up to here, with gradient to keys, keeping all exponentials beats making them anew.
 WHOLE_ELEMENTS = 2**22
+# Up to here, with gradient to keys, all exponentials are kept, chunk by chunk: 64 MiB of float32.
+KEPT_ELEMENTS = 2**24
 # From this ratio of all keys to those drawn for each query, gathering these beats the products with
 # all, where all do not fit one chunk (measured at N = 256, D = 128).
 GATHER_RATIO_MANY_CHUNKS = 32
@@ -166,8 +168,10 @@ class StreamedContrast(torch.autograd.Function):
                     logits_of, keys, choice.chosen, unit, shifted, want_weighted
                 )
             else:
+                # a shift changes from chunk to chunk, so that exponentials do not stay as they are
+                keep = want_keys and not shifted and len(q) * len(keys) <= KEPT_ELEMENTS
                 kept, (total, largest, weighted_keys) = streamed_sums(
-                    logits_of, keys, choice, unit, shifted, setting.chunk, want_weighted
+                    logits_of, keys, choice, unit, shifted, setting.chunk, want_weighted, keep
                 )
             # ids and weights may leave a query without negatives
             if choice.ids is not None or choice.log_weights is not None:
@@ -240,17 +244,25 @@ def streamed_sums(
     shifted: bool,
     chunk: int,
     want_weighted: bool,
+    keep: bool,
 ) -> tuple[tuple[Tensor | None, ...], Sums]:
-    """All keys in chunks; and exponentials, keys and their lengths where there is one chunk."""
+    """All keys in chunks; and exponentials, keys and their lengths where there is one chunk, or
+    the exponentials of all chunks one after the other, to `keep`.
+    """
     counts = key_counts(choice.chosen, logits_of, len(keys))
-    buffers = Buffers.of(logits_of, keys, chunk)
+    buffers = Buffers.of(logits_of, keys, chunk, keep)
     sums: Sums | None = None
     for start in range(0, len(keys), chunk):
         k, k_norm = with_lengths(keys[start : start + chunk], logits_of.dtype, unit, buffers.keys)
-        part, count = logits(logits_of, k, start, counts, choice, shifted, buffers.logits)
+        memory = buffers.logits
+        if memory is not None and keep:
+            memory = memory[start * len(logits_of) :]
+        part, count = logits(logits_of, k, start, counts, choice, shifted, memory)
         sums = add_chunk(sums, part, k, count, shifted, want_weighted)
     assert sums is not None
-    return (part, k, k_norm) if chunk == len(keys) else (None, None, None), sums
+    if chunk == len(keys):
+        return (part, k, k_norm), sums
+    return (buffers.logits if keep else None, None, None), sums
 
 
 class Buffers(NamedTuple):
@@ -260,12 +272,15 @@ class Buffers(NamedTuple):
     keys: Tensor | None
 
     @classmethod
-    def of(cls, logits_of: Tensor, keys: Tensor, chunk: int) -> "Buffers":
-        """Flat memory for the largest chunk; none for a single one, nor for the compiler."""
+    def of(cls, logits_of: Tensor, keys: Tensor, chunk: int, keep: bool = False) -> "Buffers":
+        """Flat memory for the largest chunk, or to `keep` the logits of all; none for a single
+        chunk, nor for the compiler.
+        """
         if chunk == len(keys) or torch.compiler.is_compiling():
             return cls(None, None)
         return cls(
-            logits_of.new_empty(len(logits_of) * chunk), logits_of.new_empty(chunk, keys.shape[1])
+            logits_of.new_empty(len(logits_of) * (len(keys) if keep else chunk)),
+            logits_of.new_empty(chunk, keys.shape[1]),
         )
 
 
@@ -395,16 +410,20 @@ def key_gradient(
                 to_key = part.exp_()[:, :, None] * weighted[rows, None]
                 whole.index_add_(0, block.reshape(-1), to_key.flatten(0, 1))
         return through_norm(whole, *with_lengths(keys, q.dtype, unit)).to(keys.dtype)
-    gradient, counts = torch.empty_like(keys), key_counts(choice.chosen, q, len(keys))
+    gradient = torch.empty_like(keys)
+    counts = None if kept_part is not None else key_counts(choice.chosen, q, len(keys))
     buffers = Buffers.of(logits_of, keys, chunk)
     for start in range(0, len(keys), chunk):
         k, k_norm = with_lengths(keys[start : start + chunk], q.dtype, unit, buffers.keys)
-        part, count = logits(logits_of, k, start, counts, choice, shifted, buffers.logits)
-        if shifted:
-            part.sub_(gap)
-        part.exp_()
-        if count is not None:
-            part.mul_(count)
+        if kept_part is not None:
+            part = kept_part[start * len(q) : (start + len(k)) * len(q)].view(len(q), len(k))
+        else:
+            part, count = logits(logits_of, k, start, counts, choice, shifted, buffers.logits)
+            if shifted:
+                part.sub_(gap)
+            part.exp_()
+            if count is not None:
+                part.mul_(count)
         here = gradient[start : start + chunk]
         if keys.dtype == q.dtype and buffers.keys is not None:
             through_norm_(torch.mm(part.t(), weighted, out=here), k, k_norm)

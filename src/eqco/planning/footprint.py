@@ -4,7 +4,12 @@ import bisect
 import re
 
 from eqco.contrast.loss import gathering_small_pays
-from eqco.contrast.streaming import GATHERED_ELEMENTS, chunk_size, gathering_pays
+from eqco.contrast.streaming import (
+    GATHERED_ELEMENTS,
+    KEPT_ELEMENTS,
+    chunk_size,
+    gathering_pays,
+)
 from eqco.runtime.errors import InputError
 
 __all__ = [
@@ -71,7 +76,8 @@ def loss_bytes(
         gathered = min(max(GATHERED_ELEMENTS, dim), num_queries * num_negatives * dim) * FLOAT
         keys = 3 * pool * dim * FLOAT if symmetric else 0
         return contrasts * (3 * gathered + 6 * queries) + keys
-    similarities = num_queries * chunk * FLOAT
+    kept = symmetric and num_queries * pool <= KEPT_ELEMENTS
+    similarities = num_queries * (pool if kept else chunk) * FLOAT
     keys = (2 * pool if symmetric else chunk) * dim * FLOAT
     # one chunk alone, or two while they pass by, or those that two contrasts keep for their keys
     copies = 1.0 if chunk == pool and not symmetric else 2.0
