@@ -327,7 +327,11 @@ STUDY_RECIPES = grid_experiment(
 
 
 PRECISIONS: tuple[Literal["float32", "bfloat16"], ...] = ("float32", "bfloat16")
-BEYOND = OTHERS | LATER | WITHOUT_NEGATIVES
+TRANSFORMERS = {
+    "SimCLR, vision transformer": "simclr-vit",
+    "MoCo v3, vision transformer": "mocov3-vit",
+}
+BEYOND = OTHERS | LATER | WITHOUT_NEGATIVES | TRANSFORMERS
 
 
 def precision_cells(
