@@ -1,7 +1,7 @@
 """The quality of an encoder after so many minutes: ours by default, and others' tutorials.
 
     python benchmarks/quality.py photos=FOLDER cifar10=FOLDER --minutes 10 --record
-    python benchmarks/quality.py photos=FOLDER --seeds 1 2 --peers "lightly SimCLR" --record
+    python benchmarks/quality.py photos=FOLDER --seeds 1 2 --only eqco "lightly SimCLR" --record
     python benchmarks/quality.py part=FOLDER:1000 --record           so many training images
     python benchmarks/quality.py                                     the embedded photos
 
@@ -10,7 +10,8 @@ last step; evaluation is not counted. A folder has train and test (or val, of wh
 used) with a folder for each class. kNN and probe are on test images at 32 pixels, in the same way
 for all; curves are kNN at tenths of the time, among at most 5,000 training and 1,000 test images.
 Ours runs once more with 0.35 of the minutes: what others reach in ten it should have by then.
-Each data set and seed is a record; those of equal minutes and cores share a table.
+Each data set and seed is a record, of all contenders or of those named by `--only`; those of equal
+minutes and cores share a table.
 
 lightly's tutorials: SimCLR with ResNet-18, batches of 256, rate 0.06, weight decay 5e-4, τ = 0.5;
 MoCo with ResNet-18, batches of 512, a bank of 4096, rate 0.06, τ = 0.1, β = 0.99; both at 32
@@ -51,6 +52,7 @@ IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 RATE_OF_ADAM = 0.001
 SHARE = 0.35
 SOONER = "eqco in 0.35 of the time"
+REFERENCES = "references"
 THREADS = len(os.sched_getaffinity(0))
 
 
@@ -288,6 +290,7 @@ def ours(question: dict, watch: Watch) -> dict:
         return found | {"minutes": minutes, "epochs": recipe.training.epochs}
 
 
+OURS = {"eqco": ours, SOONER: ours}
 PEERS = {"lightly SimCLR": lightly_simclr, "lightly MoCo": lightly_moco}
 # heavy to install, so it takes part only where it is there
 if find_spec("stable_pretraining"):
@@ -309,11 +312,11 @@ def references(question: dict) -> dict:
 
 def child(question: dict) -> dict:
     torch.manual_seed(question["seed"])
-    if question["name"] == "references":
+    if question["name"] == REFERENCES:
         return references(question)
     watch = Watch(question["minutes"])
     stdout, sys.stdout = sys.stdout, sys.stderr
-    found = {"eqco": ours, SOONER: ours, **PEERS}[question["name"]](question, watch)
+    found = (OURS | PEERS)[question["name"]](question, watch)
     sys.stdout = stdout
     return found | {"curve": watch.curve}
 
@@ -337,13 +340,21 @@ def main() -> None:
     )
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
-    parser.add_argument("--peers", nargs="*", choices=list(PEERS), default=list(PEERS))
+    everybody = [REFERENCES, *OURS, *PEERS]
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        choices=everybody,
+        default=everybody,
+        metavar="NAME",
+        help="of " + ", ".join(everybody),
+    )
     options = read_options(parser, child)
     for name, (folder, images) in named_folders(options.data).items():
         for seed in options.seeds:
             begun = time.time()
             common = {"folder": folder, "images": images, "seed": seed}
-            answers = measure_all(common, options.minutes, options.peers)
+            answers = measure_all(common, options.minutes, options.only)
             show(f"{name}, seed {seed}", answers)
             metrics = {
                 f"{name}/{contender}/{seed}/{measure}": answer[measure]
@@ -354,21 +365,21 @@ def main() -> None:
             curves = {name: {each: of["curve"] for each, of in answers.items() if "curve" in of}}
             if options.record:
                 recipe = {"data": {name: images}, "minutes": options.minutes, "threads": THREADS}
-                took_part = [peer for peer in options.peers if peer in answers]
-                recipe |= {"peers": peer_versions(took_part)}
+                recipe |= {"peers": peer_versions([peer for peer in PEERS if peer in answers])}
                 keep_record("bench-quality", recipe, metrics, begun, curves=curves, seed=seed)
 
 
-def measure_all(common: dict, minutes: float, peers: list[str]) -> dict[str, dict]:
+def measure_all(common: dict, minutes: float, contenders: list[str]) -> dict[str, dict]:
     """What each contender reached; one that failed is named and left out."""
-    environment = {"OMP_NUM_THREADS": str(THREADS)}
-    ours = {"eqco": minutes, SOONER: SHARE * minutes}
-    answers = in_own_process(__file__, {**common, "name": "references"}, 3600, environment)
-    for contender, given in (ours | dict.fromkeys(peers, minutes)).items():
+    environment, answers = {"OMP_NUM_THREADS": str(THREADS)}, dict[str, dict]()
+    for contender in contenders:
+        given = SHARE * minutes if contender == SOONER else minutes
         question = {**common, "name": contender, "minutes": given}
         answer = in_own_process(__file__, question, 3600 + 600 * minutes, environment)
         if "error" in answer:
             print(f"{contender}, seed {common['seed']}: {answer['error']}")
+        elif contender == REFERENCES:
+            answers |= answer
         else:
             answers[contender] = answer
     return answers
