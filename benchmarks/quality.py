@@ -366,6 +366,7 @@ def main() -> None:
             if options.record:
                 recipe = {"data": {name: images}, "minutes": options.minutes, "threads": THREADS}
                 recipe |= {"peers": peer_versions([peer for peer in PEERS if peer in answers])}
+                recipe |= {"rows": options.only}
                 keep_record("bench-quality", recipe, metrics, begun, curves=curves, seed=seed)
 
 

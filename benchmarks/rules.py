@@ -7,10 +7,12 @@ A folder has train and val with a folder for each class; `:COUNT` takes so many 
 it. Every variation changes one rule of the default and trains in one thread for as many processor
 minutes, counted before (a timing of steps); kNN and probe are on val, or with `--tested test` on
 test. Settings are chosen on val with seeds of 100 and more, and reported on test with seeds below.
+Each data set and seed is a record; those of equal minutes share a table.
 """
 
 import tempfile
 import time
+from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
 
@@ -98,34 +100,38 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[100])
     parser.add_argument("--n", type=int, default=64)
     parser.add_argument("--tested", choices=("val", "test"), default="val")
-    parser.add_argument("--only", nargs="+", default=list(VARIATIONS), metavar="TITLE")
+    titles = list(VARIATIONS)
+    parser.add_argument("--only", nargs="+", choices=titles, default=titles, metavar="TITLE")
     options = read_options(parser, child)
-    begun, found = time.time(), {}
     folders = named_folders(options.data or ["photos=groceries"])
     for name, (folder, images) in folders.items():
-        print(f"\n{name}, {options.minutes:g} minutes, {options.tested}", flush=True)
-        for title in options.only:
-            for seed in options.seeds:
-                question = {
-                    **{"folder": folder, "images": images, "title": title, "seed": seed},
-                    **{"n": options.n, "minutes": options.minutes, "tested": options.tested},
-                }
-                answer = in_own_process(__file__, question, 36_000, {"OMP_NUM_THREADS": "1"})
-                if "error" in answer:
-                    print(f"{title:<28} seed {seed}: {answer['error']}", flush=True)
-                    continue
-                found |= {f"{name}/{title}/{seed}/{key}": value for key, value in answer.items()}
-                knn, probe = 100 * answer["knn"], 100 * answer["probe"]
-                print(
-                    f"{title:<28} seed {seed:>4} kNN {knn:5.1f} probe {probe:5.1f} "
-                    f"({answer['epochs']} epochs)",
-                    flush=True,
-                )
+        for seed in options.seeds:
+            print(
+                f"\n{name}, {options.minutes:g} minutes, {options.tested}, seed {seed}", flush=True
+            )
+            measure_all(name, folder, images, seed, options)
+
+
+def measure_all(name: str, folder: str, images: int, seed: int, options: Namespace) -> None:
+    """Every variation on one data set, with one seed: a record."""
+    begun, found = time.time(), {}
+    # a data set has a table for each budget
+    part = f"{name}, {options.minutes:g} minutes"
+    how = {"minutes": options.minutes, "n": options.n, "tested": options.tested}
+    for title in options.only:
+        question = {**how, "folder": folder, "images": images, "title": title, "seed": seed}
+        answer = in_own_process(__file__, question, 36_000, {"OMP_NUM_THREADS": "1"})
+        if "error" in answer:
+            print(f"{title:<28} {answer['error']}", flush=True)
+            continue
+        found |= {f"{part}/{title}/{seed}/{key}": value for key, value in answer.items()}
+        knn, probe = 100 * answer["knn"], 100 * answer["probe"]
+        print(
+            f"{title:<28} kNN {knn:5.1f} probe {probe:5.1f} ({answer['epochs']} epochs)", flush=True
+        )
     if options.record:
-        recipe = {"data": {name: images for name, (_, images) in folders.items()}}
-        recipe |= {"minutes": options.minutes, "n": options.n, "seeds": options.seeds}
-        recipe |= {"tested": options.tested, "titles": options.only}
-        keep_record("bench-rules", recipe, found, begun)
+        recipe = {"data": {part: images}, **how, "rows": options.only}
+        keep_record("bench-rules", recipe, found, begun, seed=seed)
 
 
 if __name__ == "__main__":

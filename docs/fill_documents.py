@@ -195,7 +195,7 @@ def draw_quality(picture: Path) -> None:
     """The curves of all data sets, with the digest of their records inside."""
     records = quality_records()
     charts = [chart for record in records for chart in BENCHMARKS["bench-quality"].charts(record)]
-    note = f"one seed, {records[0].recipe['threads']} core(s)"
+    note = f"one seed each, {records[0].recipe['threads']} core(s)"
     draw_charts(charts, picture, note)
     store_digest(picture, quality_digest())
 
