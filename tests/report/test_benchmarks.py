@@ -10,9 +10,9 @@ from eqco.report.benchmarks import (
     BENCHMARKS,
     command_of,
     newest_records,
-    quality_charts,
     united,
 )
+from eqco.report.quality import quality_charts
 from eqco.report.training_speed import training_ratios
 from eqco.runtime.records import Record, hardware
 

@@ -1,11 +1,9 @@
 """Records of the benchmarks as tables and charts; `benchmarks/NAME.py --record` writes them."""
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from statistics import fmean, median
 from typing import Any
 
 from eqco.experiments.coordinates import distinct
@@ -13,13 +11,18 @@ from eqco.report.benchmark_tables import (
     Column,
     Metrics,
     Table,
+    every_round,
+    median_words,
     metrics_of,
     number,
     ratio,
+    ratio_of_medians,
     speed_column,
     table_of,
 )
-from eqco.report.charts import Chart, Series, bar_chart
+from eqco.report.charts import Chart, bar_chart
+from eqco.report.loss_speed import loss_charts, loss_note, loss_tables
+from eqco.report.quality import accuracy_tables, quality_charts
 from eqco.report.training_speed import rounds_note, train_charts, train_tables
 from eqco.runtime.records import Record, read_records
 
@@ -32,27 +35,6 @@ __all__ = [
     "united",
 ]
 
-CASES = {
-    "queue": "Gradient to queries (MoCo)",
-    "keys": "Gradient to queries and keys",
-    "views": "SimCLR's loss on two views of N images; K stands for N here",
-}
-RIVALS = {
-    "ours": "eqco",
-    "cross-entropy": "infonce",
-    "compiled": "ml-cpc",
-    "info-nce": "decoupled",
-    "lightly": "other",
-    "metric-learning": "shade 5",
-}
-CONTENDERS = {  # in curves of quality, and their colours
-    "eqco": "eqco",
-    "lightly SimCLR": "other",
-    "lightly MoCo": "infonce",
-    "stable-pretraining SimCLR": "decoupled",
-}
-PIXELS = "raw pixels"
-DECISIVE = "decisive"  # the part of the loss's record with several rounds of one K
 SCRIPTS = {"bench-lab": "mutual_information"}  # the others are named as their records are
 AUGMENTERS = ("torchvision", "torchvision v2", "kornia", "ours")
 
@@ -142,127 +124,9 @@ def plain_benchmark(name: str) -> Benchmark:
     return Benchmark(title=name, shows="", tables=plain_tables)
 
 
-def every_round(record: Record, name: str, ending: str = "/seconds") -> list[float]:
-    """What each round measured; of a record that kept none, its one metric."""
-    rounds: dict[str, list[float]] = record.curves.get("rounds", {})
-    return rounds[name] if name in rounds else [record.metrics[name + ending]]
-
-
-def median_words(values: Sequence[float], form: str = "{:.0f}") -> str:
-    """The median, and the range of several.
-
-    >>> median_words([512.0]), median_words([0.5, 0.4, 0.64], "{:.2f}")
-    ('512', '0.50 (0.40–0.64)')
-    """
-    reach = f" ({form.format(min(values))}–{form.format(max(values))})" if len(values) > 1 else ""
-    return form.format(median(values)) + reach
-
-
-def ratio_of_medians(over: Sequence[float], under: Sequence[float]) -> str:
-    """How many times as large one is: by the medians, and the range that single rounds allow.
-
-    >>> ratio_of_medians([3.0, 3.3, 3.1], [2.0, 2.1, 2.0]), ratio_of_medians([3.0], [2.0])
-    ('1.55 (1.43–1.65)', '1.50')
-    """
-    several = len(over) > 1 and len(under) > 1
-    reach = f" ({min(over) / max(under):.2f}–{max(over) / min(under):.2f})" if several else ""
-    return f"{median(over) / median(under):.2f}{reach}"
-
-
 def speeds_words(n: int, seconds: Sequence[float]) -> str:
     """Images per second of steps of n images."""
     return median_words([n / each for each in seconds])
-
-
-def rivals(record: Record, case: str) -> list[str]:
-    """The losses measured in one case."""
-    return distinct(key.split("/")[2] for key in record.metrics if key.startswith(f"{case}/"))
-
-
-def loss_cost(name: str, of: Metrics) -> str:
-    """Time and memory of one loss, where it could be measured."""
-    seconds, memory = of(f"{name}/seconds"), of(f"{name}/bytes")
-    return "–" if math.isnan(seconds) else f"{1e3 * seconds:.2f} ms, {memory / 1e6:.1f} MB"
-
-
-def cases_over_k(record: Record) -> dict[str, list[int]]:
-    """The cases measured at several K, each with these."""
-    return {case: ks for case, ks in record.recipe["cases"].items() if case != DECISIVE}
-
-
-def loss_tables(record: Record) -> list[Table]:
-    """Times and memory of the loss beside its peers: at the decisive K over rounds, then by K."""
-    tables = [decisive_table(record)] if DECISIVE in record.recipe["cases"] else []
-    return tables + [
-        table_of(
-            "K",
-            {str(k): metrics_of(record, f"{case}/{k}/", math.nan) for k in ks},
-            {name: partial(loss_cost, name) for name in rivals(record, case)},
-            CASES[case],
-        )
-        for case, ks in cases_over_k(record).items()
-    ]
-
-
-def decisive_table(record: Record) -> Table:
-    """How far ours is above the floor and below the compiled loss, by rounds that took turns."""
-    (k,), names, lines = record.recipe["cases"][DECISIVE], rivals(record, DECISIVE), []
-    keys = [key.split("/") for key in record.metrics]
-    for case in distinct(key[1] for key in keys if key[0] == DECISIVE):
-        times = {name: every_round(record, f"{DECISIVE}/{case}/{name}") for name in names}
-        cells = [
-            f"{median_words([1e3 * each for each in seconds], '{:.1f}')} ms, "
-            f"{record.metrics[f'{DECISIVE}/{case}/{name}/bytes'] / 1e6:.1f} MB"
-            for name, seconds in times.items()
-        ]
-        cells.append(ratio_of_medians(times["ours"], times["floor"]))
-        cells.append(ratio_of_medians(times["compiled"], times["ours"]))
-        lines.append([CASES[case], *cells])
-    header = [f"K = {k}", *names, "ours over floor", "compiled over ours"]
-    return Table(header=header, lines=lines)
-
-
-def loss_note(record: Record) -> str:
-    """The peers, and how many rounds there were of what."""
-    said = []
-    if cases_over_k(record):
-        # the first records have more rounds of one K
-        more = ", of {rounds_at_65536} at K = 65536" if "rounds_at_65536" in record.recipe else ""
-        said.append(f"{{peers}}. Best of {{rounds}} round(s){more}; single rounds differ by 15 % ")
-        said.append("and more. –: failed or over 10 GiB. ")
-    if DECISIVE in record.recipe["cases"]:
-        (k,) = record.recipe["cases"][DECISIVE]
-        said.append(f"Of K = {k} the median of {{decisive_rounds}} rounds (least–most).")
-    return "".join(said).rstrip()
-
-
-def loss_charts(record: Record) -> list[Chart]:
-    """Milliseconds against K, a line for each loss."""
-    charts = []
-    for case, ks in cases_over_k(record).items():
-        series = []
-        for name in rivals(record, case):
-            times = [(k, record.metrics.get(f"{case}/{k}/{name}/seconds")) for k in ks]
-            series.append(
-                Series(
-                    name=name,
-                    points=[(float(k), 1e3 * time) for k, time in times if time is not None],
-                    colour=RIVALS.get(name, "ink"),
-                    style="dashed" if name == "floor" else "line",
-                )
-            )
-        charts.append(
-            Chart(
-                title=CASES[case].split(";")[0],
-                x_label="N, images" if case == "views" else "K, negatives per query",
-                y_label="ms, forward + backward",
-                series=series,
-                log_x=True,
-                log_y=True,
-                ticks=ks,
-            )
-        )
-    return charts
 
 
 def augment_tables(record: Record) -> list[Table]:
@@ -390,64 +254,6 @@ def startup_tables(record: Record) -> list[Table]:
         for name in record.recipe["commands"]
     ]
     return [Table(header=["", "s"], lines=lines)]
-
-
-def seeds_column(name: str) -> Callable[[Sequence[Metrics]], str]:
-    """An accuracy in percent over the runs of one row."""
-
-    def text(runs: Sequence[Metrics]) -> str:
-        values = [100 * of(name) for of in runs]
-        spread = f" ({min(values):.1f}–{max(values):.1f})" if len(values) > 1 else ""
-        return f"{fmean(values):.1f}{spread}"
-
-    return text
-
-
-def accuracy_tables(record: Record) -> list[Table]:
-    """A table for each data set, with a row for each contender: metrics are SET/ROW/RUN/NAME."""
-    found = []
-    for data, images in record.recipe["data"].items():
-        rows = distinct(key.split("/")[1] for key in record.metrics if key.startswith(f"{data}/"))
-        lines = []
-        for row in rows:
-            each = runs_of_row(record, data, row)
-            lines.append([row, *(seeds_column(name)(each) for name in ("knn", "probe"))])
-        part = f", {images:,} training images" if images else ""
-        found.append(Table(title=f"{data}{part}", header=["", "kNN", "probe"], lines=lines))
-    return found
-
-
-def runs_of_row(record: Record, data: str, row: str) -> list[Metrics]:
-    """The metrics of each seed of one contender."""
-    prefix = f"{data}/{row}/"
-    rest = (key.removeprefix(prefix) for key in record.metrics if key.startswith(prefix))
-    return [
-        metrics_of(record, f"{prefix}{run}/") for run in distinct(r.split("/")[0] for r in rest)
-    ]
-
-
-def quality_charts(record: Record) -> list[Chart]:
-    """kNN over minutes, a chart for each data set; dashed: a simpler thing, which is not trained.
-
-    Ours is measured on validation images while it trains, the others on a part of the test images.
-    """
-    charts = []
-    for data, curves in record.curves.items():
-        ends = [minutes for curve in curves.values() for minutes, _ in curve]
-        series = [
-            Series(
-                name=name,
-                points=[(round(minutes, 2), round(100 * knn, 1)) for minutes, knn in curve],
-                colour=CONTENDERS[name],
-            )
-            for name, curve in curves.items()
-            if name in CONTENDERS
-        ]
-        level = 100 * fmean(of("knn") for of in runs_of_row(record, data, PIXELS))
-        across = [(0.0, round(level, 1)), (round(max(ends), 2), round(level, 1))]
-        series.append(Series(name=PIXELS, points=across, colour="ink", style="dashed"))
-        charts.append(Chart(title=data, x_label="minutes", y_label="kNN, %", series=series))
-    return charts
 
 
 BENCHMARKS: dict[str, Benchmark] = {
