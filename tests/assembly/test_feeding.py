@@ -169,3 +169,11 @@ def test_a_loaded_encoder_says_what_range_it_expects(run):
     with pytest.raises(InputError, match=r"nowhere\.jpg cannot be read"):
         encoder.embed(Path("nowhere.jpg"))
     assert not encoder.training
+
+
+def test_an_encoder_in_training_mode_stays_so_where_an_image_is_refused(run, photos):
+    encoder = load(run).train()
+    with pytest.raises(InputError, match=r"nowhere\.jpg cannot be read"):
+        encoder.embed([photos / "0.jpg", "nowhere.jpg"], batch_size=1)
+    assert encoder.training
+    assert encoder.backbone.training

@@ -74,14 +74,16 @@ class LoadedEncoder(Encoder):
         if not items:
             raise InputError("there are no images; give at least one.")
         device = next(self.parameters()).device
+        batches = (items[start : start + batch_size] for start in range(0, len(items), batch_size))
         was_training = self.training
         self.eval()
-        batches = (items[start : start + batch_size] for start in range(0, len(items), batch_size))
-        found = [
-            self.features(torch.cat([self.prepare(item) for item in batch]).to(device)).float()
-            for batch in batches
-        ]
-        self.train(was_training)
+        try:
+            found = [
+                self.features(torch.cat([self.prepare(item) for item in batch]).to(device)).float()
+                for batch in batches
+            ]
+        finally:
+            self.train(was_training)
         return torch.cat(found)
 
     def prepare(self, image: Any) -> Tensor:
