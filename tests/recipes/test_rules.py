@@ -162,6 +162,33 @@ def test_the_curve_takes_its_share_of_the_minutes():
     assert (without, with_curve) == (60, 56)
 
 
+@pytest.mark.parametrize(("minutes", "epochs", "every"), [(0.2, 6, 1), (1, 50, 5), (5, 290, 29)])
+def test_a_point_of_the_curve_for_each_epoch_but_ten_at_most(minutes, epochs, every):
+    """By hand: a pass takes 1 s, a point 2000·0.2/500 + 200·0.0005 = 0.9 s, decoding all 0.25 s.
+
+    11.75 s are 6 passes with a point each, 59.75 and 299.75 s less ten points 50 and 290.
+    """
+    known = Facts(images=500, side=32, minutes=minutes, probed=2000, decoded=200)
+    training = choose(known, lambda recipe: (500.0, 0.0005)).recipe.training
+    assert (training.epochs, training.probe_every) == (epochs, every)
+
+
+@given(epochs=st.integers(1, 1000))
+def test_a_curve_has_ten_points_at_most(epochs):
+    """The end is one, wherever the last of the others is."""
+    every = choose(facts(), lambda recipe: (500.0, 0.0), {"epochs": epochs}).recipe.training
+    assert (epochs - 1) // every.probe_every + 1 <= 10
+
+
+@pytest.mark.parametrize("given", [{"warmup_epochs": 5.0}, {"schedule": "steps", "drops": (20,)}])
+def test_what_needs_a_length_may_be_given_without_one(given):
+    recipe = choose(facts(), lambda recipe: (500.0, 0.0), given).recipe
+    kept = {name: getattr(recipe.optimiser, name) for name in given}
+    assert kept == given
+    with pytest.raises(InputError, match="epochs=3"):
+        choose(facts(), lambda recipe: (500.0, 0.0), {"epochs": 3, **given})
+
+
 def reasons(known, per_second=500.0, **given):
     choice = choose(known, lambda recipe: (per_second, 0.0), given)
     return {reason.what: reason.why for reason in choice.reasons}
@@ -175,12 +202,19 @@ def test_a_reason_is_of_what_was_chosen():
     assert said["32 pixels"] == "how large the images are is not known"
 
 
+def test_the_images_there_is_time_for_are_not_rounded_up_to_a_pass():
+    """0.5 minutes of 1,000 images a second, of a set of more."""
+    known = Facts(images=1_281_167, side=64, minutes=0.5)
+    why = reasons(known, per_second=1000.0)["32 pixels"]
+    assert why == "time for 30,000 images of 64, which need 200,000 to pay"
+
+
 def test_minutes_that_do_not_suffice_are_named():
     """6000 images at 10 a second; then decoding alone; then the curve alone."""
-    said = "--minutes 0.1 do not suffice for one: it will take longer"
-    assert reasons(facts(images=6000, minutes=0.1), per_second=10.0)["1 epoch"] == said
+    said = "--minutes {} do not suffice for one: it will take longer"
+    assert reasons(facts(images=6000, minutes=0.1), per_second=10.0)["1 epoch"] == said.format(0.1)
     choice = choose(facts(images=100, minutes=0.1), lambda recipe: (1000.0, 0.2))
-    assert said in [reason.why for reason in choice.reasons]
-    known = Facts(images=100, side=32, minutes=0.1, probed=10_000)
-    assert reasons(known, per_second=1000.0)["1 epoch"] == said
+    assert said.format(0.1) in [reason.why for reason in choice.reasons]
+    known = Facts(images=100, side=32, minutes=0.03, probed=10_000)
+    assert reasons(known, per_second=1000.0)["1 epoch"] == said.format(0.03)
     assert reasons(facts(images=100, minutes=0.1), per_second=100.0)["6 epochs"] == "--minutes 0.1"

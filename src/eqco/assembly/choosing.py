@@ -58,7 +58,9 @@ def choose_recipe(
         side = cached_side(recipe.method.views(recipe.data))
         files = split.images
         if isinstance(files, StoredImages) and cache and fits_cache(files, side, cache_gib):
-            sample, decoding = decoded_sample(split, cache / f"{side}", side)
+            # no fewer than a batch is of
+            count = max(SAMPLE, recipe.training.num_queries)
+            sample, decoding = decoded_sample(split, cache / f"{side}-{count}", side, count)
             trial = replace(source, splits={"train": sample})
         # long enough for any queue, and not compiled for a few steps
         plain = with_settings(recipe, epochs=10_000, warmup_epochs=0, compile=False)
@@ -75,6 +77,7 @@ def choose_recipe(
         minutes=minutes,
         processes=processes.world_size(),
         probed=0 if validated is None else sum(map(len, validated)),
+        decoded=sum(len(each) for each in validated or () if not is_trained_on(each, split)),
         network=None if backbone is None else type(backbone).__name__,
     )
     try:
@@ -84,9 +87,15 @@ def choose_recipe(
             shutil.rmtree(cache, ignore_errors=True)
 
 
-def decoded_sample(split: Split, folder: Path, side: int) -> tuple[Split, float]:
-    """Some of the images, spread over all, in a cache; and the seconds that one took."""
-    count = min(SAMPLE, len(split))
+def is_trained_on(probed: Split, trained: Split) -> bool:
+    """Whether a training reads images that are probed from what it keeps, decoded once."""
+    held_in_memory = not isinstance(probed.images, StoredImages)
+    return held_in_memory or (trained.name == "train" and probed.name != "val")
+
+
+def decoded_sample(split: Split, folder: Path, side: int, count: int) -> tuple[Split, float]:
+    """So many of the images, spread over all, in a cache; and the seconds that one took."""
+    count = min(count, len(split))
     numbers = [place * len(split) // count for place in range(count)]
     files = split.images.subset(numbers)
     assert isinstance(files, StoredImages)

@@ -35,9 +35,8 @@ from eqco.recipes import (
     named_recipe,
     read_recipe,
     recipe_from_dict,
-    with_settings,
 )
-from eqco.recipes.rules import BASE, Facts, choose_batch
+from eqco.recipes.rules import BASE, Facts, before_length, choose_batch
 from eqco.report.assessment import assess_run, is_assessed
 from eqco.runtime.errors import InputError
 from eqco.runtime.run_directory import RunDirectory
@@ -244,7 +243,7 @@ def check_shares(recipe: Recipe | None, options: Options) -> None:
     """
     count, given = options.launch.processes, given_settings(options)
     if recipe is None and "num_queries" in given:
-        recipe = with_settings(BASE, **given)
+        recipe = before_length(given)
     if recipe is not None:
         check_processes(recipe, count)
     elif options.source and has_fewer_files(Path(options.source).expanduser(), 2 * count):
