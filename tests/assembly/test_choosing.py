@@ -1,6 +1,7 @@
 """From a folder and a machine to a recipe: nothing of the user's is changed by the timing."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,6 +12,9 @@ from eqco.assembly import choosing, train
 from eqco.assembly.choosing import choose_recipe
 from eqco.data import open_source
 from eqco.encoders import backbone_named
+from eqco.recipes import Recipe, with_settings
+from eqco.recipes.rules import choose
+from eqco.runtime.errors import InputError
 from eqco.runtime.run_directory import RunDirectory
 
 
@@ -71,6 +75,28 @@ def test_what_will_not_be_decoded_once_is_not_timed_so(photos, tmp_path, monkeyp
     assert bool(seen) == decoded
 
 
+def test_a_batch_may_be_larger_than_the_sample_that_is_timed(photos, tmp_path, monkeypatch):
+    monkeypatch.setattr(choosing, "SAMPLE", 4)
+    choice = choose_recipe(
+        photos, minutes=0.01, settings={"num_queries": 8}, cache=tmp_path / "timing", cache_gib=1.0
+    )
+    assert choice.recipe.training.num_queries == 8
+
+
+def test_files_that_each_point_of_the_curve_decodes_are_counted(photos, monkeypatch):
+    """Those of val; those of train are decoded once."""
+    seen = []
+    monkeypatch.setattr(
+        choosing, "choose", lambda facts, *rest: seen.append(facts) or choose(facts, *rest)
+    )
+    choose_recipe(photos, minutes=0.01)
+    held_out = replace(photos["train"].subset(range(5)), name="val")
+    choose_recipe(replace(photos, splits={**photos.splits, "val": held_out}), minutes=0.01)
+    unlabelled = replace(photos["train"], name="unlabelled", labels=None)
+    choose_recipe(replace(photos, splits={**photos.splits, "unlabelled": unlabelled}), minutes=0.01)
+    assert [facts.decoded for facts in seen] == [0, 5, 12]
+
+
 def test_first_weights_bring_their_network_along(photos, tmp_path):
     network = backbone_named("resnet18", stem="small")
     torch.save(network.state_dict(), tmp_path / "weights.pth")
@@ -86,6 +112,31 @@ def test_first_weights_bring_their_network_along(photos, tmp_path):
     )
     chosen = seen[0].recipe.encoder
     assert (chosen.backbone, chosen.stem, chosen.head) == ("resnet18", "small", "normalised")
+
+
+def test_first_weights_of_a_network_that_no_file_tells_are_read_by_its_name(photos, tmp_path):
+    timm = pytest.importorskip("timm")
+    name = "vit_tiny_patch16_224"
+    torch.save(timm.create_model(name).state_dict(), tmp_path / "weights.pth")
+    small = {"epochs": 1, "num_queries": 4, "count": None, "image_size": 32}
+    recipe = with_settings(Recipe(), **small, backbone=f"timm:{name}")
+    how = {"init": tmp_path / "weights.pth", "show": lambda report: None}
+    with pytest.raises(InputError, match=r"--encoder\.backbone"):
+        train(photos, out=tmp_path / "unnamed", **how)
+    outcome = train(photos, recipe, out=tmp_path / "named", **how)
+    assert outcome.step == 3
+
+
+def test_first_weights_of_ones_own_module_are_read_into_it(photos, tmp_path):
+    """Of a file, and of a run with its head; the module itself is trained, not a copy."""
+    torch.save({"scale": torch.full((3,), 7.0)}, tmp_path / "weights.pth")
+    how = {"epochs": 1, "image_size": 16, "base_learning_rate": 1e-9, "show": lambda report: None}
+    own = Own()
+    train(photos, encoder=own, init=tmp_path / "weights.pth", out=tmp_path / "a", **how)
+    torch.testing.assert_close(own.scale, torch.full((3,), 7.0))
+    again = Own()
+    train(photos, encoder=again, init=tmp_path / "a", out=tmp_path / "b", **how)
+    torch.testing.assert_close(again.scale, torch.full((3,), 7.0))
 
 
 def test_a_training_in_python_prints_its_choice_unless_somebody_else_shows_it(

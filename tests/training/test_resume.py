@@ -13,7 +13,7 @@ from torch import nn
 
 import eqco
 from eqco import assembly
-from eqco.assembly import build_components, load, open_weights, resume, train
+from eqco.assembly import build_components, load, open_weights, resume, runs, train
 from eqco.data import source_from_dataset
 from eqco.methods import MoCoSettings, SimCLRSettings, SiMoSettings
 from eqco.recipes import (
@@ -330,6 +330,8 @@ def test_a_stop_in_the_last_step_still_runs_the_probe(tmp_path, monkeypatch):
     assert lines[0] == lines[1]
     resume(tmp_path / "10", encoder=backbone())
     assert RunDirectory(tmp_path / "10").read_metrics() == lines[0]
+    monkeypatch.setattr(runs, "run_training", None)  # what is complete is not computed again
+    assert resume(tmp_path / "10", encoder=backbone()).probe == outcomes[0].probe
 
 
 def test_weights_that_are_no_numbers_are_not_saved(tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 """Runs: train from the beginning, resume, and load the encoder."""
 
+import copy
 import math
 import shutil
 import sys
@@ -27,14 +28,14 @@ from eqco.data.images import StoredImages
 from eqco.data.index import ScanIndex
 from eqco.data.opening import resolved_name, short_name
 from eqco.data.stored import OnUnreadable
-from eqco.encoders import Encoder, resize_input, stored_size
+from eqco.encoders import TIMM, Encoder, resize_input, stored_size
 from eqco.recipes import RECIPES, Recipe, recipe_from_dict, recipe_to_dict, with_settings
 from eqco.recipes.rules import LARGEST, Choice
 from eqco.runtime import processes
 from eqco.runtime.checkpoints import read_checkpoint
 from eqco.runtime.errors import InputError
 from eqco.runtime.records import code_version, hardware
-from eqco.runtime.run_directory import RunDirectory, write_json
+from eqco.runtime.run_directory import RunDirectory, read_object, write_json
 from eqco.training.display import training_display
 from eqco.training.loop import Outcome, StepReport, TrainerComponents, run_training
 
@@ -101,8 +102,8 @@ def train(
             `eqco.recipes.rules` for the images, the machine and the `minutes`.
         out: the run directory, which must not hold a run; None: runs/ and the name of the data.
         minutes: how long a training without a recipe may take.
-        init: the first weights: anything `open_weights` reads, of the recipe's network; without a
-            recipe their own is taken. Of a run the head is taken as well.
+        init: the first weights: anything `open_weights` reads, of `encoder` or the recipe's
+            network; without either their own is taken. Of a run the head is taken as well.
         unlabelled: of a folder, take all images without classes.
         channels: bands of every image; None: as the files are, pictures as colour.
         encoder: a backbone of your own, with `feature_dim`; else the recipe's.
@@ -135,7 +136,8 @@ def train(
     run = RunDirectory(default_out(data) if out is None else Path(out))
     run.refuse_in_use()  # before anything is read, timed or written
     run.refuse_started()
-    weights = None if init is None else open_weights(init)
+    named = settings.get("backbone") if recipe is None else recipe.encoder.backbone
+    weights = None if init is None else open_weights(init, backbone=first_network(encoder, named))
     if recipe is None and weights is not None and encoder is None and "backbone" not in settings:
         settings = {**network_settings(weights), **settings}
     index = ScanIndex(run.index)
@@ -196,6 +198,15 @@ def train(
             writes = processes.is_writer()
     report_end(info, outcome, on_end if writes else None)
     return outcome
+
+
+def first_network(encoder: nn.Module | None, named: str | None) -> nn.Module | str | None:
+    """What first weights are read into: the user's own module, a copy of it, or a network of timm,
+    neither of which a file of weights tells by itself; None: what the file tells.
+    """
+    if encoder is not None:
+        return copy.deepcopy(encoder)
+    return named if named is not None and named.startswith(TIMM) else None
 
 
 def refuse_no_module(encoder: Any) -> None:
@@ -423,8 +434,9 @@ def finish(
     start = time.perf_counter()
     images = components.loader.split.images
     step = 0 if state is None else state["step"]
-    trains = step < components.intervals.total_steps
-    if isinstance(images, CachedImages) and (trains or components.probe is not None):
+    if step == components.intervals.total_steps and run.result.exists():
+        return Outcome(path=run.path, step=step, probe=read_object(run.result)["probe"])
+    if isinstance(images, CachedImages):
         fill_cache(images)  # which the probe at the end reads too
     outcome = run_training(components, run, recipe_to_dict(recipe), state=state, show=show)
     if outcome.stopped_by is None and processes.is_writer():

@@ -363,7 +363,8 @@ def fill_backbone(
             names = ", ".join(list(state)[:4])
             raise InputError(
                 f"{file} does not tell which network its weights belong to (it begins with "
-                f"{names}). Name it: --backbone resnet50, light or timm:NAME."
+                f"{names}). Name it: --backbone resnet50, light or timm:NAME (of eqco train: "
+                f"--encoder.backbone)."
             )
         backbone = named.build()
     bands = in_channels_of(backbone, unwrapped.weights)
