@@ -3,6 +3,7 @@
 import io
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,11 @@ from PIL import Image
 from rich.console import Console
 
 from eqco.assembly import open_weights
-from eqco.assembly.comparison import compare_encoder
+from eqco.assembly.comparison import compare_encoder, labelled_splits
 from eqco.cli.main import main
-from eqco.data import Source, fonts, open_source
+from eqco.data import Source, Split, fonts, open_source
 from eqco.data.fonts import drawable
+from eqco.data.images import MemoryImages
 from eqco.encoders import LightEncoder
 from eqco.report.evaluation import print_evaluation, write_evaluation
 from eqco.runtime.errors import InputError
@@ -200,6 +202,16 @@ def test_images_without_labels_are_refused(light, tmp_path, capsys):
     assert "'test'" in (message := capsys.readouterr().err)
     assert "has no labels" in message
     assert "test/CLASS/…" in message
+
+
+def test_test_images_without_labels_give_way_to_those_of_val():
+    pixels = MemoryImages(torch.zeros(4, 3, 8, 8, dtype=torch.uint8))
+    labelled = Split("train", pixels, torch.tensor([0, 1, 0, 1]), ("red", "green"))
+    splits = {"train": labelled, "val": replace(labelled, name="val")}
+    splits["test"] = replace(labelled, name="test", labels=None)
+    assert labelled_splits(Source("photos", splits), None)[1].name == "val"
+    with pytest.raises(InputError, match="'test' has no labels"):
+        labelled_splits(Source("photos", splits), "test")
 
 
 def test_a_class_without_training_images_is_reported_by_its_name():

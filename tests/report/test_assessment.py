@@ -8,7 +8,12 @@ from rich.console import Console
 
 from eqco.cli.train import parse
 from eqco.recipes import named_recipe, recipe_to_dict, with_settings
-from eqco.report.assessment import print_self_consistency, unknown_data, warnings
+from eqco.report.assessment import (
+    how_to_test,
+    print_self_consistency,
+    unknown_data,
+    warnings,
+)
 from eqco.runtime.run_directory import RunDirectory
 
 
@@ -27,7 +32,7 @@ def test_without_labels_the_commands_that_show_neighbours_are_named(tmp_path):
 
 def test_a_warning_names_what_to_change_in_commands_that_are_understood(tmp_path):
     place = tmp_path / "my run"
-    recipe = with_settings(named_recipe("simo", "folder"), num_queries=64)
+    recipe = with_settings(named_recipe("simo", "folder"), num_queries=256)
     RunDirectory(place).start(
         recipe_to_dict(recipe),
         {"source": "/home/me/photos", "data": "photos", "images": 3000, "init": "first.pt"},
@@ -45,15 +50,31 @@ def test_a_warning_names_what_to_change_in_commands_that_are_understood(tmp_path
     longer, larger, batch = (shlex.split(line.partition("eqco train ")[2]) for line in advice)
     assert parse(longer).training.epochs == 2 * recipe.training.epochs
     assert parse(larger).data.image_size == 64
-    assert parse(batch).training.num_queries == 256
+    assert parse(batch).training.num_queries == 64  # what the rules take for so many images
     assert [parse(each).out.resolve() for each in (larger, batch)] == [
         tmp_path / "my run-64px",
-        tmp_path / "my run-n256",
+        tmp_path / "my run-n64",
     ]
     assert parse(batch).init == "first.pt"
+    best = with_settings(recipe, num_queries=64, epochs=1000, warmup_epochs=0)
+    begun.source.sizes = {(40, 90): 3000}
+    _, nothing_known = warnings(found, SimpleNamespace(**{**vars(begun), "recipe": best}), place)
+    assert nothing_known == "  another recipe: eqco recipes lists them"
     begun.backbone = object()
     _, python = warnings(found, begun, place)
     assert python.endswith(f"eqco.train(…, encoder=…, epochs={2 * recipe.training.epochs})")
+
+
+def test_the_command_that_tests_is_named_where_there_are_test_images(tmp_path):
+    RunDirectory(tmp_path).start({}, {"source": "/home/me/photos", "data": "photos", "images": 9})
+    labelled, bare = SimpleNamespace(labels=[0]), SimpleNamespace(labels=None)
+
+    def said(**splits):
+        source = SimpleNamespace(splits=splits)
+        return how_to_test(SimpleNamespace(source=source, backbone=None), tmp_path)
+
+    assert said(train=labelled, test=labelled) == f"on test images: eqco eval {tmp_path}"
+    assert said(train=labelled, val=labelled) == said(train=labelled, test=bare) == ""
 
 
 def test_data_that_were_given_in_python_are_asked_for_in_commands(tmp_path):

@@ -312,7 +312,8 @@ def make_row(name: str, how: str, scores: Tensor, labels: Tensor, details: dict[
 
 def labelled_splits(source: Source, test: str | None) -> tuple[Split, Split]:
     """What to train on and what to test on; refused before anything is computed."""
-    usual = evaluation_split(source.splits)
+    labelled = [name for name, split in source.splits.items() if split.labels is not None]
+    usual = evaluation_split(labelled) or evaluation_split(source.splits)
     if "train" not in source or (test is None and usual is None):
         raise no_labels_error(source, f"it has {' and '.join(source.splits)} alone")
     splits = source["train"], source[test or usual or "test"]

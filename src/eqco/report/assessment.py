@@ -18,6 +18,7 @@ from eqco.assembly.runs import RunInfo
 from eqco.data import Split
 from eqco.evaluation.scores import ENOUGH
 from eqco.recipes import Recipe, with_settings
+from eqco.recipes.rules import MOST_EPOCHS, Facts, choose_batch
 from eqco.report.gallery import draw_gallery, draw_neighbours
 from eqco.report.style import COLOURS, INK, panels, save
 from eqco.report.tables import print_table
@@ -27,7 +28,6 @@ from eqco.runtime.run_directory import RunDirectory, write_json
 __all__ = ["assess_run", "is_assessed", "print_assessment", "write_assessment"]
 
 CURVE, NEIGHBOURS, VALIDATION = "curve.png", "neighbours.png", "validation.json"
-LEAST_BATCH = 8
 MEASURES = {"knn": "kNN", "probe": "probe"}
 
 
@@ -91,9 +91,16 @@ def print_assessment(
         )
     for line in warnings(found, begun, place):
         console.print(line, style="yellow", markup=False, highlight=False, soft_wrap=True)
-    if begun.backbone is None:
-        line = f"on test images: eqco eval {shlex.quote(str(place))}{unknown_data(place)}"
+    if line := how_to_test(begun, place):
         console.print(line, markup=False, highlight=False)
+
+
+def how_to_test(begun: RunInfo, place: Path) -> str:
+    """The command that tests on test images, where there are some; none builds a user's module."""
+    test = begun.source.splits.get("test")
+    if begun.backbone is not None or test is None or test.labels is None:
+        return ""
+    return f"on test images: eqco eval {shlex.quote(str(place))}{unknown_data(place)}"
 
 
 def warnings(found: Assessment, begun: RunInfo, place: Path) -> list[str]:
@@ -108,20 +115,22 @@ def warnings(found: Assessment, begun: RunInfo, place: Path) -> list[str]:
     run = shlex.quote(str(place))
     recipe = begun.recipe
     epochs, size = 2 * recipe.training.epochs, 2 * recipe.data.image_size
-    batch = recipe.training.num_queries
-    # a larger one has more negatives, a smaller one makes more steps of a small set
-    other = 4 * batch if 4 * batch <= len(begun.loader.split) // 8 else batch // 2
+    usual = choose_batch(Facts(images=len(begun.loader.split), side=size, minutes=1.0))
     warning = f"warning: this encoder is not clearly better than {names}."
     if begun.backbone is not None:  # no command can build it
         return [warning, f"  train longer, such as eqco.train(…, encoder=…, epochs={epochs})"]
     longer = f"eqco train{unknown_data(place)} --extend {run} --training.epochs {epochs}"
-    lines = [warning, f"  train longer:   {longer}"]
+    lines = [warning]
+    if recipe.training.epochs < MOST_EPOCHS:
+        lines.append(f"  train longer:   {longer}")
     if typical_side(begun.source) >= size:
         lines.append(f"  larger images:  {again(place, f'--data.image-size {size}', f'{size}px')}")
-    if fits(recipe, other):
+    if usual != recipe.training.num_queries and fits(recipe, usual):
         lines.append(
-            f"  another batch:  {again(place, f'--training.num-queries {other}', f'n{other}')}"
+            f"  another batch:  {again(place, f'--training.num-queries {usual}', f'n{usual}')}"
         )
+    if lines == [warning]:
+        lines.append("  another recipe: eqco recipes lists them")
     return lines
 
 
@@ -131,7 +140,7 @@ def fits(recipe: Recipe, num_queries: int) -> bool:
         with_settings(recipe, num_queries=num_queries)
     except InputError:
         return False
-    return num_queries >= LEAST_BATCH
+    return True
 
 
 def again(place: Path, option: str, name: str) -> str:
