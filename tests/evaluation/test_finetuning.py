@@ -1,5 +1,6 @@
 """Fine-tuning: the share of labels, the layers that are kept, and resumption to the bit."""
 
+import re
 import signal
 from dataclasses import replace
 
@@ -113,6 +114,34 @@ def test_a_class_without_a_label_is_refused_by_name():
     with pytest.raises(InputError, match=r"--labels 0.1 of the 3 .* 'green' is none. .* 0.17"):
         labelled_share(train, 0.1, seed=0)
     assert labelled_share(train, 0.17, seed=0).labels.bincount().tolist() == [17, 1, 17]
+
+
+def named_share(train):
+    """What is to be given at least, by the refusal of a share that is none of any class."""
+    with pytest.raises(InputError, match="is none") as refused:
+        labelled_share(train, 1e-9, seed=0)
+    return float(re.search(r"at least (\S+)\.$", str(refused.value))[1])
+
+
+def test_the_share_that_a_refusal_names_is_accepted_and_hardly_more_than_needed():
+    for count in range(2, 301):
+        images = MemoryImages(torch.zeros(count, 3, 1, 1, dtype=torch.uint8))
+        train = Split("train", images, torch.zeros(count, dtype=torch.int64), ("few",))
+        share = named_share(train)
+        assert len(labelled_share(train, share, seed=0)) == 1
+        assert 0.5 / count <= share < 1.1 * 0.5 / count
+
+
+def test_a_refused_share_names_what_is_enough_for_the_smallest_class():
+    train = coloured(300).subset([*range(0, 300, 3), *range(1, 22, 3), 2, 5, 8])
+    assert train.labels.bincount().tolist() == [100, 7, 3]
+    with pytest.raises(InputError, match=r"--labels 0.05 of the 3 .* 'blue' is none. .* 0.17"):
+        labelled_share(train, 0.05, seed=0)
+    assert labelled_share(train, named_share(train), seed=0).labels.bincount().tolist() == [
+        17,
+        1,
+        1,
+    ]
 
 
 def test_the_first_layers_of_a_head_are_kept_with_what_follows_them():

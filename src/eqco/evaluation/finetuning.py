@@ -102,19 +102,41 @@ def labelled_share(train: Split, share: float, seed: int) -> Split:
     assert train.labels is not None
     if share == 1:
         return train
+    labels, counts = train.labels.unique(return_counts=True)
+    fewest, label = min(zip(counts.tolist(), labels.tolist(), strict=True))
+    if rounded_share(share, fewest) == 0:
+        raise InputError(
+            f"--labels {share:g} of the {fewest} training images of class "
+            f"{train.classes[label]!r} is none. Give at least {smallest_share(fewest):g}."
+        )
     chosen = []
-    for label in train.labels.unique().tolist():
+    for label in labels.tolist():
         members = (train.labels == label).nonzero()[:, 0]
-        count = math.floor(share * len(members) + 0.5)
-        if count == 0:
-            raise InputError(
-                f"--labels {share:g} of the {len(members)} training images of class "
-                f"{train.classes[label]!r} is none. Give at least {0.5 / len(members):.2g}."
-            )
+        count = rounded_share(share, len(members))
         generator = generator_for("labels", seed, label)
         order = torch.randperm(len(members), generator=generator, device="cpu")
         chosen.append(members[order[:count]])
     return train.subset(torch.cat(chosen).sort().values.tolist())
+
+
+def rounded_share(share: float, num_images: int) -> int:
+    """How many of so many images a share is, halves rounded up.
+
+    >>> rounded_share(0.1, 4), rounded_share(0.1, 5)
+    (0, 1)
+    """
+    return math.floor(share * num_images + 0.5)
+
+
+def smallest_share(num_images: int) -> float:
+    """The smallest share of so many images that is one of them, two digits of it, rounded up.
+
+    >>> smallest_share(7), smallest_share(50)
+    (0.072, 0.01)
+    """
+    halves = 2 * num_images
+    scale = 10 ** (len(str(halves)) + 1)
+    return math.ceil(scale / halves) / scale
 
 
 def first_layers(head: nn.Module, count: int) -> nn.Sequential:
