@@ -11,6 +11,7 @@ from eqco.contrast.nce import cosines
 from eqco.contrast.sampled import after_allowed
 from eqco.runtime import processes
 from eqco.runtime.errors import InputError
+from eqco.runtime.seeds import generator_for
 
 ROWS, DIM = 20, 4
 INDEX = torch.tensor([3, 19, 0, 7])
@@ -126,9 +127,25 @@ def test_what_no_bank_can_do_is_refused(act, message):
 def test_a_bank_larger_than_memory_is_refused_before_it_is_allocated(monkeypatch):
     monkeypatch.setattr(memory_bank, "machine_memory", lambda: 16 * 10**9)
     with pytest.raises(
-        InputError, match=r"2 × 1000000000000 rows .*1024000\.0 GB, .* has 16\.0 GB\. Lower .*dim"
+        InputError,
+        match=r"2 × 1000000000000 rows .*1024000\.0 GB, .* has 16\.0 GB, .* 5\.3: .* Lower .*dim",
     ):
         eqco.MemoryBank(10**12, 128, num_views=2)
+
+
+def test_a_bank_may_take_a_third_of_memory(monkeypatch):
+    size = 2 * ROWS * DIM * 4  # bytes of two views in float32
+    monkeypatch.setattr(memory_bank, "machine_memory", lambda: 3 * size)
+    assert eqco.MemoryBank(ROWS, DIM, num_views=2).rows.nbytes == size
+    monkeypatch.setattr(memory_bank, "machine_memory", lambda: 3 * size - 1)
+    with pytest.raises(InputError, match=r"2 × 20 rows of dim=4 takes .* Lower .*dim"):
+        eqco.MemoryBank(ROWS, DIM, num_views=2)
+
+
+def test_first_rows_are_unit_vectors_of_the_draw():
+    drawn = torch.rand(2, ROWS, DIM, generator=generator_for("memory bank", 5)) * 2 - 1
+    lengths = drawn.pow(2).sum(dim=2, keepdim=True).sqrt()
+    assert_close(eqco.MemoryBank(ROWS, DIM, num_views=2, seed=5).rows, drawn / lengths)
 
 
 def test_the_machine_tells_its_memory():

@@ -14,6 +14,8 @@ from eqco.runtime.seeds import generator_for
 
 __all__ = ["MemoryBank", "last_copies", "machine_memory"]
 
+PARTS = 3  # of memory, one is for the bank: looking through it before it is saved takes two more
+
 
 class MemoryBank(nn.Module):
     """One unit vector for each instance of the data set, as positives and negatives.
@@ -56,7 +58,8 @@ class MemoryBank(nn.Module):
         self.decay = decay
         generator = generator_for("memory bank", seed)
         rows = torch.rand(num_views, num_instances, dim, generator=generator, device="cpu")
-        self.register_buffer("rows", F.normalize(rows.mul_(2).sub_(1), dim=2))
+        F.normalize(rows.mul_(2).sub_(1), dim=2, out=rows)  # a copy might not fit
+        self.register_buffer("rows", rows)
 
     @property
     def num_instances(self) -> int:
@@ -153,13 +156,14 @@ def last_copies(index: Tensor) -> Tensor:
 
 
 def refuse_larger_than_memory(num_instances: int, dim: int, num_views: int) -> None:
-    """Refuse a bank that this machine cannot hold, before it is allocated."""
+    """Refuse a bank that this machine cannot hold and save, before it is allocated."""
     size = num_instances * dim * num_views * torch.finfo(torch.get_default_dtype()).bits // 8
     memory = machine_memory()
-    if memory is not None and size > memory:
+    if memory is not None and size > memory / PARTS:
         raise InputError(
             f"a memory bank of {num_views} × {num_instances} rows of dim={dim} takes "
-            f"{size / 1e9:.1f} GB, and this machine has {memory / 1e9:.1f} GB. Lower "
+            f"{size / 1e9:.1f} GB, and this machine has {memory / 1e9:.1f} GB, of which a bank may "
+            f"take {memory / PARTS / 1e9:.1f}: saving it takes twice as much again. Lower "
             f"encoder.embedding_dim or train on fewer images; a queue (--recipe mocov2) needs no "
             f"row for each."
         )
