@@ -24,7 +24,7 @@ __all__ = ["COMMANDS", "main"]
 
 # name -> one line for `eqco --help`; the module is eqco.cli.<name>
 COMMANDS: dict[str, str] = {
-    "train": "turn a folder of images into an encoder, by SiMo, MoCo, MoCo v2 or SimCLR",
+    "train": "turn a folder of images into an encoder, by a published recipe or one chosen for you",
     "transfer": "fine-tune a detector from pre-trained weights, and measure its average precision",
     "plan": "work out margin, learning rate, memory and steps of a setting before it runs",
     "recipes": "list the published recipes, or show one",
