@@ -14,7 +14,7 @@ from eqco.runtime.seeds import generator_for
 
 __all__ = ["MemoryBank", "last_copies", "machine_memory"]
 
-PARTS = 3  # of memory, one is for the bank: looking through it before it is saved takes two more
+PARTS = 3  # of memory, one is for the bank: looking through it before it is saved takes 1.7 more
 
 
 class MemoryBank(nn.Module):
@@ -163,7 +163,7 @@ def refuse_larger_than_memory(num_instances: int, dim: int, num_views: int) -> N
         raise InputError(
             f"a memory bank of {num_views} × {num_instances} rows of dim={dim} takes "
             f"{size / 1e9:.1f} GB, and this machine has {memory / 1e9:.1f} GB, of which a bank may "
-            f"take {memory / PARTS / 1e9:.1f}: saving it takes twice as much again. Lower "
+            f"take {memory / PARTS / 1e9:.1f}: saving it takes almost twice that. Lower "
             f"encoder.embedding_dim or train on fewer images; a queue (--recipe mocov2) needs no "
             f"row for each."
         )
