@@ -80,7 +80,7 @@ def test_the_examples_of_the_help_work(line, capsys):
         (["--framework", "moco"], "there is no recipe 'moco'. There are: simo, mocov1"),
         (
             ["--alpha", "-1"],
-            "--alpha=-1.0; it is the number of negatives imitated and must be greater",
+            "--alpha=-1.0; it says how many negatives those present stand in for",
         ),
     ],
 )

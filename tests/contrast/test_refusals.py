@@ -38,7 +38,7 @@ def holding(value, count):
         ((PAIR[0].numpy(), PAIR[1]), {}, "queries is a ndarray; pass a torch tensor"),
         (PAIR, {"alpha": "256"}, "alpha='256' is a str; give a number"),
         (PAIR, {"temperature": [0.1]}, r"temperature=\[0\.1\] is a list; give a number"),
-        (PAIR, {"alpha": 0}, "alpha=0; it is the number of negatives imitated"),
+        (PAIR, {"alpha": 0}, "alpha=0; it says how many negatives those present stand in for"),
         (PAIR, {"alpha": -2.0}, "alpha=-2.0"),
         (PAIR, {"alpha": math.nan}, "alpha=nan"),
         (PAIR, {"alpha": 4, "margin": 0.1}, "alpha=4 and margin=0.1 were both given"),

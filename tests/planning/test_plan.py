@@ -205,7 +205,7 @@ def test_a_plan_is_a_value():
         ({"num_queries": 1}, "--num-queries=1 offers no negatives"),
         ({"num_queries": 0}, "--num-queries=0; it must be at least 1"),
         ({"num_queries": 100, "dataset_size": 50}, "Lower --num-queries"),
-        ({"alpha": 0.0}, r"--alpha=0\.0; it is the number of negatives.*greater than 0, or inf"),
+        ({"alpha": 0.0}, r"--alpha=0\.0; it says how many negatives.*greater than 0, or inf"),
         ({"alpha": math.nan}, "--alpha=nan"),
         ({"temperature": -1.0}, r"--temperature=-1\.0"),
         ({"base_learning_rate": 0.0}, r"--base-learning-rate=0\.0"),

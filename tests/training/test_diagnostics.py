@@ -296,7 +296,7 @@ def test_a_single_query_has_no_pairs():
         (0, {}, "0 contrasts of total weight 0"),
         (1, {"max_queries": 0}, "max_queries=0; it must be at least 1"),
         (1, {"max_keys": 0}, "max_keys=0; it must be at least 1"),
-        (1, {"alpha": 0.0}, r"alpha=0\.0; it is the number of negatives imitated"),
+        (1, {"alpha": 0.0}, r"alpha=0\.0; it says how many negatives those present stand in for"),
         (1, {"temperature": 0.0}, r"temperature=0\.0"),
     ],
 )

@@ -39,7 +39,8 @@ def run(
         num_queries: N, queries per batch over all processes; for simclr, pairs.
         num_negatives: K, the negatives of each query.
         memory: in place of K: the longest queue that fits, with its loss, such as 512MB.
-        alpha: the number of negatives imitated; inf: the decoupled loss; K: plain InfoNCE.
+        alpha: how many negatives those present stand in for; inf: the decoupled loss; K: plain
+            InfoNCE.
         temperature: of the softmax.
         base_learning_rate: the rate for 256 queries.
         dim: entries of a query or key.
@@ -140,13 +141,13 @@ def plan_lines(worked_out: ContrastPlan) -> list[list[str]]:
     return [
         ["queries per batch N", str(p.num_queries)],
         ["negatives per query K", f"{p.num_negatives}{offered}"],
-        ["negatives imitated α", f"{p.alpha:g}"],
+        ["negatives stood in for, α", f"{p.alpha:g}"],
         ["temperature τ", f"{p.temperature:g}"],
         ["margin m = τ·log(α/K)", f"{p.margin:.4f}"],
         ["added to negative logits, log(α/K)", f"{p.margin / p.temperature:.4f}"],
         ["learning rate at this N", f"{p.learning_rate:g}"],
         ["prior of the positive 1/(1+α)", f"{p.positive_prior:.3g}"],
-        ["ceiling of f̂, log(1+α)", f"{p.ceiling:.3f}"],
+        ["the most that f̂ can be, log(1+α)", f"{p.ceiling:.3f}"],
         ["f̂ is", kind],
         ["queue", format_bytes(p.queue_bytes) if p.queue_bytes else "none"],
         ["banks, D floats for each image", format_bytes(p.bank_bytes) if p.bank_bytes else "none"],

@@ -77,7 +77,8 @@ def check_setting(
         )
     if alpha is not None and not alpha > 0:
         raise InputError(
-            f"alpha={alpha}; it is the number of negatives imitated and must be greater than 0. "
+            f"alpha={alpha}; it says how many negatives those present stand in for, and must be "
+            f"greater than 0. "
             f"Leave it None for plain InfoNCE, or math.inf for the decoupled loss."
         )
     if margin is not None and not -math.inf < margin < math.inf:

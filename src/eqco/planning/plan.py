@@ -146,8 +146,8 @@ def plan(
     decoupled = alpha == math.inf
     if not alpha > 0:
         raise InputError(
-            f"--alpha={alpha}; it is the number of negatives imitated and must be greater than 0, "
-            f"or inf for the decoupled loss."
+            f"--alpha={alpha}; it says how many negatives those present stand in for, and must be "
+            f"greater than 0, or inf for the decoupled loss."
         )
 
     symmetric = method.symmetric
@@ -316,8 +316,8 @@ def warnings_on_alpha(
     fewer = published is not None and num_negatives < published
     if plain and fewer and recipe.method.independent_negatives:
         warnings.append(
-            f"No alpha: plain InfoNCE, whose loss and gradient change with K. To imitate the "
-            f"published K = {published} with {num_negatives}, give --alpha {published}."
+            f"No alpha: plain InfoNCE, whose loss and gradient change with K. To let "
+            f"{num_negatives} stand in for the published K = {published}, give --alpha {published}."
         )
     if alpha == math.inf:
         warnings.append(
@@ -336,7 +336,7 @@ def warnings_on_alpha(
     if num_negatives >= 256 and alpha > num_negatives and not low_temperature:
         warnings.append(
             f"K = {num_negatives}: where 256 or more negatives are affordable, the paper finds "
-            f"little to gain from imitating more (SiMo: alpha = 65536 adds 0.5 points over 256)."
+            f"little to gain from a larger alpha (SiMo: alpha = 65536 adds 0.5 points over 256)."
         )
     return warnings
 

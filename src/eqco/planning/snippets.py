@@ -76,7 +76,7 @@ def eqco_snippet(
         slow.update()  # after that of the optimiser
         queue.enqueue(keys)"""
     if source == "both views" and num_negatives < offered:
-        remark += f" This one uses all {offered}; alpha makes it imitate the same number."
+        remark += f" This one uses all {offered}; alpha makes them stand in for as many."
     if source == "batch" and num_negatives < offered:
         loss = f"""rows = torch.arange(len(keys))
         pool = eqco.in_batch_negatives(keys, index=rows)

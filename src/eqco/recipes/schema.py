@@ -59,7 +59,8 @@ class ObjectiveSettings:
     temperature: float = 0.2
     """τ."""
     alpha: float | None = None
-    """The number of negatives imitated; None: plain InfoNCE; inf: the decoupled loss."""
+    """α: how many negatives the K that are there stand in for; None: plain InfoNCE; inf: the
+    decoupled loss."""
     normaliser: Literal["batch", "instance", "queue"] = "batch"
     """batch: Eq. 1; instance: with a history of each image (SogCLR at finite α); queue: with the
     keys of method.queue_size, which are then no negatives themselves."""

@@ -96,8 +96,8 @@ class Alarms:
         if has_lasted(self.saturation, step, seen.information >= SATURATION_FROM * seen.ceiling):
             messages.append(
                 f"saturation at step {step}: since step {self.saturation['since']} the task is too "
-                f"easy (information {seen.information:.3f} nats is within 1 % of its ceiling "
-                f"log(1+alpha) = {seen.ceiling:.3f}), so there is little gradient left. Raise "
+                f"easy (information {seen.information:.3f} nats is within 1 % of the most it can "
+                f"be, log(1+alpha) = {seen.ceiling:.3f}), so there is little gradient left. Raise "
                 f"alpha or the number of negatives K={seen.num_negatives}, or use stronger "
                 f"augmentation."
             )
