@@ -81,7 +81,7 @@ def compare_encoder(
 
     By `linear` the references are measured by the probe, and so is the encoder once more: a
     classifier trained by SGD with a rate made for ResNets is no fair measure of pixels. By
-    `finetune` the reference is the same network with its first weights, trained alike.
+    `finetune` the reference is the same network from untrained weights, trained alike.
 
     Args:
         neighbours: k of kNN; None: `usual_neighbours`.
@@ -202,7 +202,7 @@ def compare_fine_tuned(
     overwrite: bool,
     stage: Stage,
 ) -> Evaluation:
-    """The fine-tuned encoder beside the same network fine-tuned from its first weights."""
+    """The fine-tuned encoder beside the same network fine-tuned from untrained weights."""
     encoder = weights.encoder or Encoder(weights.backbone, nn.Identity())
     first_layers(encoder.head, protocol.head_layers)  # refused before anything is computed
     labelled = len(labelled_share(train, protocol.label_share, seed))
@@ -268,7 +268,10 @@ def compare_fine_tuned(
 
 
 def untrained_twin(weights: Weights, seed: int) -> Encoder:
-    """The same network with first weights: those that a run began with, or drawn from the seed."""
+    """The same network untrained: drawn as a run's recipe draws it, else from the seed.
+
+    What a run was given to begin with (`--init`) was trained elsewhere, and is left out.
+    """
     if weights.recipe is not None and weights.encoder is not None:
         return build_evaluated_encoder(weights.recipe, in_channels=weights.in_channels)
     return Encoder(random_like(weights, seed).backbone, nn.Identity())

@@ -106,9 +106,10 @@ def build_encoder(
 def build_evaluated_encoder(
     recipe: Recipe, backbone: nn.Module | None = None, *, in_channels: int = 3
 ) -> Encoder:
-    """What is evaluated and exported of a run, with the weights that the run begins with.
+    """What is evaluated and exported of a run, with weights drawn as the recipe draws them.
 
-    Of most methods it is `build_encoder`; CMC has two of them in one.
+    Those that `--init` gives a run are not in it. Of most methods it is `build_encoder`; CMC has two
+    of them in one.
     """
     bands = in_channels
 
