@@ -5,11 +5,13 @@
     python benchmarks/quality.py part=FOLDER:1000 --record           so many training images
     python benchmarks/quality.py                                     the embedded photos
 
-Each contender trains in a process of its own for the same wall-clock time, from the folder to the
-last step; evaluation is not counted. A folder has train and test (or val, of which nothing else is
-used) with a folder for each class. kNN and probe are on test images at 32 pixels, in the same way
-for all; curves are kNN at tenths of the time, among at most 5,000 training and 1,000 test images.
-Ours runs once more with 0.35 of the minutes: what others reach in ten it should have by then.
+Each contender trains in a process of its own, from the folder to the last step; evaluation is not
+counted. The others stop by the clock; ours chooses its length for so many minutes, and the minutes
+that it took are recorded. A folder has train and test (or val, of which nothing else is used) with
+a folder for each class. kNN and probe are on test images, by the same code for all, at 32 pixels,
+and of ours at the size that it chose. Curves of others are kNN at tenths of the time, among at most
+5,000 training and 1,000 test images; that of ours is its own, on validation images. Ours runs once
+more with 0.35 of the minutes: what others reach in ten it should have by then.
 Each data set and seed is a record, of all contenders or of those named by `--only`; those of equal
 minutes and cores share a table.
 
@@ -258,7 +260,7 @@ def stable_pretraining_simclr(question: dict, watch: Watch) -> dict:
 
 
 def ours(question: dict, watch: Watch) -> dict:
-    """`eqco train FOLDER --minutes …`, with checkpoints at tenths that are measured afterwards."""
+    """`eqco train FOLDER --minutes …`, with its own learning curve."""
     with tempfile.TemporaryDirectory() as place:
         began, seen, about = time.perf_counter(), {}, []
         source = opened(question)

@@ -307,9 +307,11 @@ def test_seeds_and_contenders_measured_in_the_same_way_share_a_table(record, tmp
         ).write(tmp_path)
 
     measured(1, 0, 3.0, {}, {"eqco/0/knn": 0.1, "eqco/0/probe": 0.1})
-    first = {"eqco/0/knn": 0.5, "eqco/0/probe": 0.5, "lightly/0/knn": 0.2, "lightly/0/probe": 0.2}
+    first = {"eqco/0/knn": 0.5, "eqco/0/probe": 0.5, "eqco/0/minutes": 9.0}
+    first |= {"lightly/0/knn": 0.2, "lightly/0/probe": 0.2}
     measured(2, 0, 10.0, {"lightly": "1.5"}, first)
-    measured(3, 1, 10.0, {}, {"eqco/1/knn": 0.6, "eqco/1/probe": 0.6})
+    second = {"eqco/1/knn": 0.6, "eqco/1/probe": 0.6, "eqco/1/minutes": 10.5}
+    measured(3, 1, 10.0, {}, second)
     again = {"lightly/0/knn": 0.3, "lightly/0/probe": 0.3}
     measured(4, 0, 10.0, {"lightly": "1.6"}, again)
     ((*records,),) = newest_records(tmp_path, "bench-quality")
@@ -317,8 +319,8 @@ def test_seeds_and_contenders_measured_in_the_same_way_share_a_table(record, tmp
     assert records[0].finished == "2000-01-04"
     (table,) = BENCHMARKS["bench-quality"].tables(united(records))
     assert table.lines == [
-        ["eqco", "55.0 (50.0–60.0)", "55.0 (50.0–60.0)"],
-        ["lightly", "30.0", "30.0"],
+        ["eqco", "55.0 (50.0–60.0)", "55.0 (50.0–60.0)", "9.8 (9.0–10.5)"],
+        ["lightly", "30.0", "30.0", ""],
     ]
     assert "lightly 1.6; 10 minutes" in BENCHMARKS["bench-quality"].note(united(records))
 

@@ -1,10 +1,11 @@
 """How good encoders are: accuracies over seeds, and curves of them over minutes."""
 
+import math
 from collections.abc import Callable, Sequence
 from statistics import fmean
 
 from eqco.experiments.coordinates import distinct
-from eqco.report.benchmark_tables import Metrics, Table, metrics_of
+from eqco.report.benchmark_tables import Metrics, Table, median_words, metrics_of
 from eqco.report.charts import Chart, Series
 from eqco.runtime.records import Record
 
@@ -38,10 +39,19 @@ def accuracy_tables(record: Record) -> list[Table]:
         lines = []
         for row in rows:
             each = runs_of_row(record, data, row)
-            lines.append([row, *(seeds_column(name)(each) for name in ("knn", "probe"))])
+            cells = [seeds_column(name)(each) for name in ("knn", "probe")]
+            lines.append([row, *cells, minutes_taken(each)])
         part = f", {images:,} training images" if images else ""
-        found.append(Table(title=f"{data}{part}", header=["", "kNN", "probe"], lines=lines))
+        found.append(
+            Table(title=f"{data}{part}", header=["", "kNN", "probe", "minutes"], lines=lines)
+        )
     return found
+
+
+def minutes_taken(runs: Sequence[Metrics]) -> str:
+    """How long trainings took whose length was chosen before; nothing of others."""
+    values = [of("minutes") for of in runs]
+    return "" if math.isnan(values[0]) else median_words(values, "{:.1f}")
 
 
 def runs_of_row(record: Record, data: str, row: str) -> list[Metrics]:
@@ -49,7 +59,8 @@ def runs_of_row(record: Record, data: str, row: str) -> list[Metrics]:
     prefix = f"{data}/{row}/"
     rest = (key.removeprefix(prefix) for key in record.metrics if key.startswith(prefix))
     return [
-        metrics_of(record, f"{prefix}{run}/") for run in distinct(r.split("/")[0] for r in rest)
+        metrics_of(record, f"{prefix}{run}/", math.nan)
+        for run in distinct(r.split("/")[0] for r in rest)
     ]
 
 
