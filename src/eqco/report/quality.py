@@ -42,9 +42,10 @@ def accuracy_tables(record: Record) -> list[Table]:
             cells = [seeds_column(name)(each) for name in ("knn", "probe")]
             lines.append([row, *cells, minutes_taken(each)])
         part = f", {images:,} training images" if images else ""
-        found.append(
-            Table(title=f"{data}{part}", header=["", "kNN", "probe", "minutes"], lines=lines)
-        )
+        header = ["", "kNN", "probe", "minutes"]
+        if not any(minutes for *_, minutes in lines):
+            header, lines = header[:-1], [line[:-1] for line in lines]
+        found.append(Table(title=f"{data}{part}", header=header, lines=lines))
     return found
 
 
