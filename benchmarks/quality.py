@@ -40,7 +40,7 @@ from torch.utils.data import DataLoader, Dataset
 from torchvision.models import resnet18
 
 from eqco.assembly import load, train
-from eqco.data import Source, Split, open_source
+from eqco.data import Source, open_source
 from eqco.data.sources import evaluation_split, with_fewer_images
 from eqco.encoders import ColourHistogram, Pixels, backbone_named
 from eqco.evaluation import extract_features, knn_accuracy
@@ -138,17 +138,11 @@ def headless() -> nn.Module:
     return network
 
 
-def spread_over(split: Split, count: int) -> Split:
-    """So many of the images, from the first to the last."""
-    count = min(count, len(split))
-    return split.subset([place * len(split) // count for place in range(count)])
-
-
 def frozen(backbone: nn.Module, source: Source):
     """Measures the backbone as it is, on a part of the images."""
     asked = evaluation_split(source.splits)
-    part = {"train": spread_over(source["train"], CURVE_TRAIN)}
-    part[asked] = spread_over(source[asked], CURVE_TEST)
+    part = {"train": source["train"].spread(CURVE_TRAIN)}
+    part[asked] = source[asked].spread(CURVE_TEST)
     few = replace(source, splits=part)
 
     def measure() -> float:

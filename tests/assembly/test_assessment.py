@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from eqco.assembly import parts
 from eqco.assembly.assessment import assess, is_clearly_above
 from eqco.assembly.parts import validation_splits
 from eqco.assembly.weights import pixels
@@ -49,6 +50,14 @@ def test_validation_images_without_labels_are_replaced_by_a_part_of_train():
     bare = Split("val", MemoryImages(made_up(8)[0]), None)
     source = Source("made up", {"train": split("train", 40, 0), "val": bare})
     assert [len(each) for each in validation_splits(source)] == [36, 4]
+
+
+def test_a_probe_during_training_takes_a_part_of_many_images(monkeypatch):
+    monkeypatch.setattr(parts, "PROBED", (9, 4))
+    source = Source("made up", {"train": split("train", 36, 0), "val": split("val", 4, 1)})
+    train, val = parts.probed_splits(source)
+    assert (len(train), val) == (9, source["val"])
+    assert_close(train.images.pixels, source["train"].images.pixels[::4])
 
 
 def test_pixels_beside_colours():

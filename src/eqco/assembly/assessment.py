@@ -146,12 +146,11 @@ def sample_features(
 
     For a look at neighbours, which needs no labels. An image that cannot be read is left out.
     """
-    split = training_split(source)
-    count = min(SAMPLE, len(split))
-    numbers = [place * len(split) // count for place in range(count)]
+    sample = training_split(source).spread(SAMPLE)
     if on_unreadable == "skip":
-        numbers = [number for number in numbers if is_readable(split, number)]
-    sample = split.subset(numbers)
+        sample = sample.subset(
+            [place for place in range(len(sample)) if is_readable(sample, place)]
+        )
     # one class for all, since features are those of labelled images elsewhere
     alike = replace(sample, labels=torch.zeros(len(sample), dtype=torch.long), classes=("",))
     with stage("features for a look at neighbours", len(sample)) as advance:

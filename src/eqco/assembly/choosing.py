@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from eqco.assembly.parts import build_components, training_split, validation_splits
+from eqco.assembly.parts import build_components, probed_splits, training_split
 from eqco.data import Source, Split
 from eqco.data.cache import CachedImages, cached_side, fill_cache, fits_cache
 from eqco.data.images import StoredImages
@@ -70,14 +70,14 @@ def choose_recipe(
         step, image = processes.mean_over_processes(taken).tolist()
         return recipe.training.num_queries / step, image
 
-    validated = validation_splits(source)
+    probed = probed_splits(source)
     facts = Facts(
         images=len(split),
         side=typical_side(source),
         minutes=minutes,
         processes=processes.world_size(),
-        probed=0 if validated is None else sum(map(len, validated)),
-        decoded=sum(len(each) for each in validated or () if not is_trained_on(each, split)),
+        probed=sum(map(len, probed or ())),
+        decoded=sum(len(each) for each in probed or () if not is_trained_on(each, split)),
         network=None if backbone is None else type(backbone).__name__,
     )
     try:
@@ -95,14 +95,12 @@ def is_trained_on(probed: Split, trained: Split) -> bool:
 
 def decoded_sample(split: Split, folder: Path, side: int, count: int) -> tuple[Split, float]:
     """So many of the images, spread over all, in a cache; and the seconds that one took."""
-    count = min(count, len(split))
-    numbers = [place * len(split) // count for place in range(count)]
-    files = split.images.subset(numbers)
+    files = split.spread(count).images
     assert isinstance(files, StoredImages)
     start = time.perf_counter()
     images = CachedImages(files, folder, side)
     fill_cache(images)
-    return Split("train", images, None), (time.perf_counter() - start) / count
+    return Split("train", images, None), (time.perf_counter() - start) / len(files)
 
 
 def typical_side(source: Source) -> int:

@@ -56,12 +56,14 @@ __all__ = [
     "build_evaluated_encoder",
     "check_processes",
     "learning_rate_at",
+    "probed_splits",
     "scaled_rate",
     "training_split",
     "validation_splits",
 ]
 
 REFUSALS = (RuntimeError, AssertionError, ValueError)  # of networks, by images they do not take
+PROBED = 10_000, 2_000  # images, at most, that a kNN probe compares with and asks about
 USUAL_SIZES = (32, 64, 96, 128, 224)
 
 HEADS: dict[str, Callable[..., nn.Module]] = {
@@ -108,8 +110,8 @@ def build_evaluated_encoder(
 ) -> Encoder:
     """What is evaluated and exported of a run, with weights drawn as the recipe draws them.
 
-    Those that `--init` gives a run are not in it. Of most methods it is `build_encoder`; CMC has two
-    of them in one.
+    Those that `--init` gives are not in it. Of most methods it is `build_encoder`; CMC has two of
+    them in one.
     """
     bands = in_channels
 
@@ -234,7 +236,7 @@ def build_components(
         precision=precision,
         compiled=compiled,
         pieces=settings.accumulation_steps if together else 1,
-        probe=build_probe(recipe, validation_splits(with_split(source, split))),
+        probe=build_probe(recipe, probed_splits(with_split(source, split))),
         loggers=settings.logger,
     )
 
@@ -470,6 +472,12 @@ def validation_splits(source: Source) -> tuple[Split, Split] | None:
     if "val" not in parts:
         return None
     return parts["train"], replace(parts["val"], name="a tenth of train")
+
+
+def probed_splits(source: Source) -> tuple[Split, Split] | None:
+    """What the kNN probe of a training takes: the validation splits, or a part of large ones."""
+    splits = validation_splits(source)
+    return None if splits is None else (splits[0].spread(PROBED[0]), splits[1].spread(PROBED[1]))
 
 
 def with_split(source: Source, split: Split) -> Source:

@@ -128,7 +128,8 @@ class TrainingSettings:
     keep_every: int = 0
     """Epochs between checkpoints that are kept for good; 0: only the last two."""
     probe_every: int = 0
-    """Epochs between two kNN probes, where the data has labels; 0: only at the end."""
+    """Epochs between two kNN probes, where the data has labels; 0: only at the end. They compare
+    with at most 10,000 images and ask about at most 2,000."""
     logger: tuple[Literal["tensorboard", "csv", "wandb", "mlflow"], ...] = ("tensorboard",)
     """Who gets the numbers beside metrics.jsonl, any of them; W&B and MLflow are set up by their
     own environment variables."""
