@@ -100,6 +100,20 @@ def test_fine_tuning_stands_beside_the_same_network_untrained(light, photos, tmp
     assert "--head-layers 1, but this head has 0 linear layers" in capsys.readouterr().err
 
 
+def test_a_network_that_bfloat16_cannot_train_is_fine_tuned_in_float32(
+    photos, tmp_path, monkeypatch, capsys
+):
+    pytest.importorskip("timm")
+    monkeypatch.setattr("eqco.encoders.precision.has_native_bfloat16", lambda device: True)
+    network = ["random", str(photos), "--backbone", "timm:test_resnet", "--image-size", "16"]
+    command = ["eval", *network, "--protocol", "finetune", "--epochs", "1", "--out", str(tmp_path)]
+    assert main([*command, "--precision", "bfloat16"]) == 2
+    assert "16 pixels the convolution 'layer4.0.conv1' of ResNet" in capsys.readouterr().err
+    assert main([*command, "--precision", "auto"]) == 0
+    result = json.loads((tmp_path / "finetune.json").read_text())
+    assert result["settings"]["precision"] == "float32"
+
+
 def test_bad_input_is_reported_without_traceback(light, photos, tmp_path, capsys):
     save_photos(tmp_path / "other" / "train", 4)
     save_photos(tmp_path / "other" / "test", 3, classes=("Apple", "Pear"))

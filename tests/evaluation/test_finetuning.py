@@ -12,10 +12,17 @@ from eqco.data import Split
 from eqco.data.images import MemoryImages
 from eqco.encoders import Encoder, linear_head, mlp_head, normalised_head
 from eqco.evaluation.features import fingerprint
-from eqco.evaluation.finetuning import FineTuning, fine_tune, first_layers, labelled_share
+from eqco.evaluation.finetuning import (
+    FineTuning,
+    choose_tuning_precision,
+    fine_tune,
+    first_layers,
+    labelled_share,
+)
 from eqco.runtime.checkpoints import read_checkpoint
 from eqco.runtime.errors import InputError
 
+CPU = torch.device("cpu")
 QUICK = FineTuning(epochs=4, batch_size=20, learning_rate=0.5)
 
 
@@ -33,6 +40,19 @@ class Backbone(nn.Module):
 
     def forward(self, images):
         return self.dropout(self.layers(images))
+
+
+class ToOnePixel(nn.Sequential):
+    """Its last convolution sees a single pixel of an image of 16, and four of one of 32."""
+
+    feature_dim = 8
+
+    def __init__(self):
+        super().__init__(
+            nn.Conv2d(3, 8, 16, stride=16),
+            nn.Conv2d(8, 8, 3, stride=2, padding=1),
+            nn.Flatten(),
+        )
 
 
 def coloured(count, name="train", seed=0):
@@ -63,6 +83,24 @@ def test_all_weights_are_trained_and_the_given_ones_stay():
     moved = zip(given.backbone.parameters(), found.encoder.backbone.parameters(), strict=True)
     assert all(not torch.equal(*pair) for pair in moved)
     assert not found.encoder.training
+
+
+def test_where_torch_leaves_a_gradient_unset_bfloat16_is_not_chosen_and_refused(monkeypatch):
+    monkeypatch.setattr("eqco.encoders.precision.has_native_bfloat16", lambda device: True)
+    own = ToOnePixel()
+    assert choose_tuning_precision("auto", own, 32, CPU) == "bfloat16"
+    assert choose_tuning_precision("auto", own, 16, CPU) == "float32"
+    assert choose_tuning_precision("float32", own, 16, CPU) == "float32"
+    assert choose_tuning_precision("bfloat16", own, 16, torch.device("cuda")) == "bfloat16"
+    message = r"16 pixels the convolution '1' of ToOnePixel sees .* Give --precision float32"
+    with pytest.raises(InputError, match=message):
+        fine_tune(
+            Encoder(own, normalised_head(8, 4)),
+            *SPLITS,
+            protocol=QUICK,
+            size=16,
+            precision="bfloat16",
+        )
 
 
 def test_killed_and_run_again_it_ends_as_if_never_stopped(tmp_path):
@@ -137,11 +175,8 @@ def test_a_refused_share_names_what_is_enough_for_the_smallest_class():
     assert train.labels.bincount().tolist() == [100, 7, 3]
     with pytest.raises(InputError, match=r"--labels 0.05 of the 3 .* 'blue' is none. .* 0.17"):
         labelled_share(train, 0.05, seed=0)
-    assert labelled_share(train, named_share(train), seed=0).labels.bincount().tolist() == [
-        17,
-        1,
-        1,
-    ]
+    enough = labelled_share(train, named_share(train), seed=0)
+    assert enough.labels.bincount().tolist() == [17, 1, 1]
 
 
 def test_the_first_layers_of_a_head_are_kept_with_what_follows_them():

@@ -19,7 +19,7 @@ from eqco.cli.weights import AS_IN_WEIGHTS, Network, list_unreadable, refuse_sev
 from eqco.data.opening import DEFAULT_ROOT, kind_of, open_source, resolved_name
 from eqco.data.scanning import Check
 from eqco.encoders import choose_precision
-from eqco.evaluation.finetuning import FineTuning
+from eqco.evaluation.finetuning import FineTuning, choose_tuning_precision
 from eqco.evaluation.linear import LINEAR_PROTOCOLS, LinearProtocol
 from eqco.report.evaluation import evaluation_files, print_evaluation, write_evaluation
 from eqco.runtime.atomic_files import refuse_existing, refuse_unwritable
@@ -111,7 +111,8 @@ def run(
         device: where to compute: cpu, cuda, mps.
         workers: processes that decode images on disk.
         precision: that networks compute in; auto: bfloat16 where the machine computes it natively.
-            It is faster, and the second digit of features may differ.
+            It is faster, and the second digit of features may differ. finetune keeps to float32
+            where torch cannot train the network in bfloat16.
         on_unreadable: stop at an image that cannot be read, or look at all images beforehand, leave
             such ones out and list them in OUT.
         root: where data sets by name are downloaded to.
@@ -149,7 +150,10 @@ def run(
         on_unreadable=on_unreadable,
     )
 
-    chosen = choose_precision(precision, torch.device(device))
+    where = torch.device(device)
+    chosen = choose_precision(precision, where)
+    if protocol == "finetune":
+        chosen = choose_tuning_precision(precision, encoder.backbone, encoder.image_size, where)
     settings: dict[str, Any] = {"seed": seed, "image_size": encoder.image_size}
     settings |= {"unreadable": len(data.unreadable), "precision": chosen}
     settings |= {"linear": asdict(linear), "finetune": asdict(fine_tuning)}.get(protocol, {})

@@ -5,12 +5,20 @@ import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from eqco.data import Split
-from eqco.encoders import Encoder, Precision, autocast_to
+from eqco.encoders import (
+    Encoder,
+    Precision,
+    autocast_to,
+    choose_precision,
+    in_channels_of,
+    unset_gradients,
+)
 from eqco.evaluation.classifier import (
     ClassifierTraining,
     check_splits,
@@ -22,7 +30,14 @@ from eqco.runtime.errors import InputError
 from eqco.runtime.seeds import generator_for
 from eqco.training.schedules import learning_rate_factor
 
-__all__ = ["FineTuned", "FineTuning", "fine_tune", "first_layers", "labelled_share"]
+__all__ = [
+    "FineTuned",
+    "FineTuning",
+    "choose_tuning_precision",
+    "fine_tune",
+    "first_layers",
+    "labelled_share",
+]
 
 LARGEST_BATCH = 256
 FEW_LABELS = 0.01
@@ -159,6 +174,32 @@ def first_layers(head: nn.Module, count: int) -> nn.Sequential:
     return nn.Sequential(*layers[: starts[count]] if count else ())
 
 
+def choose_tuning_precision(
+    asked: Literal["auto"] | Precision, backbone: nn.Module, size: int, device: torch.device
+) -> Precision:
+    """The precision to train a backbone in; bfloat16 is refused where gradients are wrong.
+
+    auto is float32 there.
+
+    >>> halving = nn.Sequential(nn.Conv2d(3, 8, 3, stride=2, padding=1))
+    >>> choose_tuning_precision("bfloat16", halving, 2, torch.device("cpu"))
+    'bfloat16'
+    """
+    precision = choose_precision(asked, device)
+    if precision != "bfloat16" or device.type != "cpu":
+        return precision
+    names = unset_gradients(backbone, size, in_channels_of(backbone))
+    if names and asked == "auto":
+        return "float32"
+    if names:
+        raise InputError(
+            f"--precision bfloat16, but in images of {size} pixels the convolution {names[0]!r} of "
+            f"{type(backbone).__name__} sees less than its stride, and on CPUs torch does not set "
+            f"its gradient then. Give --precision float32, or a larger --image-size."
+        )
+    return precision
+
+
 def fine_tune(
     encoder: Encoder,
     train: Split,
@@ -182,7 +223,8 @@ def fine_tune(
         test: labelled images; seen at their centre, once, when training is over.
         size: pixels along each side.
         seed: of the choice of labels, the order, the crops and the classifier's first weights.
-        precision: that the encoder computes in; weights and classifier are float32 in any case.
+        precision: that the encoder computes in, checked by `choose_tuning_precision`; weights and
+            classifier are float32 in any case.
         checkpoint, overwrite, advance: as in `train_classifier`.
     """
     labelled = labelled_share(train, protocol.label_share, seed)
@@ -193,6 +235,7 @@ def fine_tune(
     before = fingerprint(encoder)
     kept = first_layers(encoder.head, protocol.head_layers)
     tuned = copy.deepcopy(Encoder(encoder.backbone, kept)).requires_grad_(True).to(device).train()
+    precision = choose_tuning_precision(precision, tuned.backbone, size, torch.device(device))
     classifier = first_classifier(tuned.embedding_dim, len(train.classes), seed).to(device)
 
     def logits(images: Tensor) -> Tensor:
