@@ -17,7 +17,7 @@ from contextlib import contextmanager
 import eqco
 from eqco.cli.help_text import help_text, settings_in_one_line, with_options_in_one_line
 from eqco.cli.machine_errors import explain_error
-from eqco.runtime.cores import busy_cores, threads_beside
+from eqco.runtime.cores import available_cores, busy_cores, threads_beside
 from eqco.runtime.errors import InputError, MissingExtraError
 
 __all__ = ["COMMANDS", "main"]
@@ -149,7 +149,7 @@ def leave_busy_cores() -> None:
     """Compute in as many threads as other programs leave cores; say so where that is not all."""
     if "OMP_NUM_THREADS" in os.environ or not hasattr(os, "sched_getaffinity"):
         return
-    cores, busy = len(os.sched_getaffinity(0)), busy_cores()
+    cores, busy = len(available_cores()), busy_cores()
     threads = threads_beside(busy, cores)
     if threads < cores:
         os.environ["OMP_NUM_THREADS"] = str(threads)

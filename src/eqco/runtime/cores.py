@@ -3,16 +3,21 @@
 Threads that compute one layer together wait for the last of them. One that shares its core with
 another program is late every time, and the others spin until it comes: two threads beside one busy
 process are slower than one thread alone (docs/speed.md#beside-other-work).
+
+Cores are physical ones. Linux counts their hardware threads, often two for each; torch by itself
+computes in one thread for each core.
 """
 
 import os
 import time
+from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["busy_cores", "core_seconds", "threads_beside"]
+__all__ = ["available_cores", "busy_cores", "thread_seconds", "threads_beside"]
 
 STAT = Path("/proc/stat")
+TOPOLOGY = Path("/sys/devices/system/cpu")
 WATCHED = 0.25  # seconds
 
 
@@ -25,34 +30,54 @@ def threads_beside(busy: float, cores: int) -> int:
     return max(1, cores - round(busy))
 
 
+def available_cores() -> list[set[int]]:
+    """The cores that this process may use, each as those of its hardware threads that it may use.
+
+    Where Linux does not tell which share a core, each counts as one.
+    """
+    cores = defaultdict(set)
+    for thread in os.sched_getaffinity(0):
+        try:
+            core = (TOPOLOGY / f"cpu{thread}/topology/thread_siblings_list").read_text().strip()
+        except OSError:
+            core = str(thread)
+        cores[core].add(thread)
+    return list(cores.values())
+
+
 def busy_cores(seconds: float = WATCHED) -> float:
     """Cores that other programs keep busy, watched for so long; 0 where that cannot be seen.
 
-    Programs of low priority (nice) do not count: they make way.
+    A core is as busy as the busiest of its hardware threads. Programs of low priority (nice) do not
+    count: they make way.
     """
     if not STAT.exists():
         return 0.0
+    cores = available_cores()
     own, start = time.process_time(), time.monotonic()
-    before = core_seconds(STAT.read_text(), os.sched_getaffinity(0))
+    before = thread_seconds(STAT.read_text())
     time.sleep(seconds)
-    after = core_seconds(STAT.read_text(), os.sched_getaffinity(0))
-    spent = sum(after[core] - before[core] for core in after.keys() & before.keys())
-    spent -= time.process_time() - own
-    return max(0.0, spent / (time.monotonic() - start))
+    after = thread_seconds(STAT.read_text())
+    spent = [
+        max((after[each] - before[each] for each in core & after.keys() & before.keys()), default=0)
+        for core in cores
+    ]
+    others = sum(spent) - (time.process_time() - own)
+    return max(0.0, others / (time.monotonic() - start))
 
 
-def core_seconds(stat: str, cores: set[int]) -> Mapping[int, float]:
-    """Seconds that each of these cores has computed since the machine started, by Linux's
+def thread_seconds(stat: str) -> Mapping[int, float]:
+    """Seconds that each hardware thread has computed since the machine started, by Linux's
     /proc/stat: programs of ordinary priority, the kernel, interrupts.
 
-    >>> core_seconds("cpu 9 9 9 9 9 9 9\\ncpu0 100 50 20 900 7 1 2\\ncpu1 5 0 0 0 0 0 0", {0})
-    {0: 1.23}
+    >>> thread_seconds("cpu 9 9 9 9 9 9 9\\ncpu0 100 50 20 900 7 1 2\\ncpu1 5 0 0 0 0 0 0")
+    {0: 1.23, 1: 0.05}
     """
     ticks = os.sysconf("SC_CLK_TCK")
     found = {}
     for line in stat.splitlines():
         name, *counts = line.split()
-        if name.startswith("cpu") and name[3:].isdigit() and int(name[3:]) in cores:
+        if name.startswith("cpu") and name[3:].isdigit():
             user, _, system, _, _, interrupts, soft_interrupts, *_ = map(int, counts)
             found[int(name[3:])] = (user + system + interrupts + soft_interrupts) / ticks
     return found
