@@ -12,7 +12,7 @@ from torch.autograd import gradcheck
 from torch.testing import assert_close
 
 import eqco
-from eqco.contrast.streaming import streamed_loss
+from eqco.contrast.streaming import KEPT_BYTES, streamed_loss
 from eqco.runtime.errors import InputError
 
 TAU = 0.2
@@ -138,18 +138,61 @@ def test_a_known_temperature_gives_the_gradients_of_a_learned_one(
         "excluded": {"excluded": order[:, :3]},
     }
     found = []
-    with pytest.MonkeyPatch.context() as patch:
-        if not kept:
-            patch.setattr("eqco.contrast.streaming.KEPT_ELEMENTS", 0)
-        for each in (temperature, torch.tensor(temperature, dtype=torch.float64)):
-            leaves = [vectors(seed + i, n, 6).requires_grad_() for i, n in enumerate((5, 5, 23))]
-            loss = streamed_loss(
-                *leaves, each, offset=1.3, margin=0.1, decoupled=decoupled, unit=True, chunk=chunk,
-                **places[chosen_by],
-            )  # fmt: skip
-            found.append([loss, *torch.autograd.grad(loss.sum(), leaves)])
+    for each in (temperature, torch.tensor(temperature, dtype=torch.float64)):
+        leaves = [vectors(seed + i, n, 6).requires_grad_() for i, n in enumerate((5, 5, 23))]
+        loss = streamed_loss(
+            *leaves, each, offset=1.3, margin=0.1, decoupled=decoupled, unit=True, chunk=chunk,
+            kept_bytes=KEPT_BYTES if kept else 0, **places[chosen_by],
+        )  # fmt: skip
+        found.append([loss, *torch.autograd.grad(loss.sum(), leaves)])
     for known, learned in zip(*found, strict=True):
         assert_close(known, learned, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("key_type", [torch.float64, torch.float32, torch.bfloat16, torch.half])
+@pytest.mark.parametrize(
+    "chosen_by", ["all", "indices", "excluded", "mask", "ids", "ids, excluded", "ids, mask"]
+)
+@pytest.mark.parametrize("kept", [True, False])
+def test_chunks_give_the_plain_gradients_for_all_choices_and_types(key_type, chosen_by, kept):
+    """Eight chunks, whose exponentials are kept for the keys or made anew, beside autograd of Eq. 1
+    on all similarities, in which each key counts as often as it is a negative.
+    """
+    n, m = 5, 23
+    generator = torch.Generator().manual_seed(0)
+    order = torch.rand(n, m, generator=generator).argsort(dim=1)
+    drawn = torch.randint(m, (n, 9), generator=generator)
+    ids, key_ids = torch.arange(n), torch.arange(m) % 7
+    ways = {
+        "indices": ({"indices": drawn}, F.one_hot(drawn, m).sum(dim=1)),
+        "excluded": ({"excluded": order[:, :3]}, order.argsort(dim=1) >= 3),
+        "mask": ({"mask": order < 11}, order < 11),
+        "ids": ({"ids": ids, "key_ids": key_ids}, ids[:, None] != key_ids),
+    }
+    places, counts = {}, torch.ones(n, m, dtype=torch.float64)
+    for way in chosen_by.split(", ") if chosen_by != "all" else ():
+        places |= ways[way][0]
+        counts = counts * ways[way][1]
+    exact = key_type == torch.float64
+    types = [key_type if exact else torch.float32] * 2 + [key_type]
+    leaves = [
+        vectors(i, rows, 6).to(dtype).requires_grad_()
+        for i, (rows, dtype) in enumerate(zip((n, n, m), types, strict=True))
+    ]
+    streamed = streamed_loss(
+        *leaves, TAU, offset=1.3, margin=0.1, decoupled=False, unit=True, chunk=3,
+        kept_bytes=KEPT_BYTES if kept else 0, **places,
+    )  # fmt: skip
+    q, k0, k = (F.normalize(each.double(), dim=1) for each in leaves)
+    gap = (counts.log() + q @ k.T / TAU).logsumexp(dim=1)
+    plain = F.softplus(gap - ((q * k0).sum(dim=1) - 0.1) / TAU + 1.3)
+    close = {"rtol": 1e-10, "atol": 1e-12} if exact else {"rtol": 1e-4, "atol": 1e-5}
+    assert_close(streamed.double(), plain, **close)
+    ours, theirs = (torch.autograd.grad(each.sum(), leaves) for each in (streamed, plain))
+    for gradient, expected in zip(ours, theirs, strict=True):
+        rounding = torch.finfo(gradient.dtype).eps
+        assert gradient.dtype == expected.dtype
+        assert_close(gradient, expected, rtol=max(close["rtol"], 2 * rounding), atol=close["atol"])
 
 
 @pytest.mark.parametrize("alpha", [None, 3.0, 65536.0, math.inf])

@@ -161,7 +161,8 @@ def test_the_settings_count_the_negatives_that_there_are(settings):
 def test_without_contrasts_there_are_embeddings_to_watch(settings):
     output = made(settings)(tiny_batch(settings), 0)
     if output.contrasts:
-        assert len(output.contrasts) == settings.num_contrasts
+        sizes = [len(contrast.queries) for contrast in output.contrasts]
+        assert sizes == [N * each for each in settings.contrast_queries]
         return
     assert output.embeddings.shape == (N, D)
     assert not output.embeddings.requires_grad

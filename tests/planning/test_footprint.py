@@ -74,37 +74,76 @@ def loss_of_simclr(n, dim):
     return call
 
 
+def two_views(n, dim):
+    return loss_bytes(
+        [n, n], 2 * n - 2, dim, pool=2 * n, offered=2 * n - 2, keys_want_gradient=True
+    )
+
+
+def loss_of_cpc(n, dim, per_image):
+    """Predictions among the patches of all images, 16 of each, in contrasts of several sizes."""
+    keys = torch.randn(16 * n, dim, requires_grad=True)
+    pairs = [torch.randn(2, n * each, dim).unbind() for each in per_image]
+    pairs = [tuple(side.clone().requires_grad_() for side in pair) for pair in pairs]
+
+    def call():
+        keys.grad = None
+        contrasts = []
+        for queries, positives in pairs:
+            queries.grad = positives.grad = None
+            rows = torch.arange(len(queries))[:, None] % len(keys)
+            own = eqco.Negatives(keys, excluded=rows)
+            contrasts.append(eqco.Contrast(queries, positives, own))
+        eqco.Objective(temperature=0.2, alpha=64)(contrasts).backward()
+
+    return call
+
+
+def patches(n, dim, per_image):
+    sizes = [n * each for each in per_image]
+    return loss_bytes(
+        sizes, 16 * n - 1, dim, pool=16 * n, offered=16 * n - 1, keys_want_gradient=True
+    )
+
+
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (loss_of_queue(64, 20000, 32), loss_bytes(64, 20000, 32, pool=20000)),
-        (loss_of_queue(256, 256, 128), loss_bytes(256, 256, 128, pool=256)),
-        (loss_of_queue(256, 8192, 128), loss_bytes(256, 8192, 128, pool=8192)),
-        (loss_of_simo(256, 128, 255), loss_bytes(256, 255, 128, pool=256, in_batch=True)),
-        (loss_of_simo(256, 128, 16), loss_bytes(256, 16, 128, pool=256, in_batch=True)),
-        (loss_of_simo(1024, 64, 1023), loss_bytes(1024, 1023, 64, pool=1024, in_batch=True)),
-        (loss_of_simo(1024, 64, 4), loss_bytes(1024, 4, 64, pool=1024, in_batch=True)),
-        (
-            loss_of_simclr(256, 128),
-            loss_bytes(256, 510, 128, pool=512, in_batch=True, symmetric=True),
-        ),
-        (
-            loss_of_simclr(1100, 32),
-            loss_bytes(1100, 2198, 32, pool=2200, in_batch=True, symmetric=True),
-        ),
-        (
-            loss_of_simclr(2500, 32),
-            loss_bytes(2500, 4998, 32, pool=5000, in_batch=True, symmetric=True),
-        ),
-        (
-            loss_of_simclr(3000, 32),
-            loss_bytes(3000, 5998, 32, pool=6000, in_batch=True, symmetric=True),
-        ),
+        (loss_of_queue(64, 20000, 32), loss_bytes([64], 20000, 32, pool=20000)),
+        (loss_of_queue(256, 256, 128), loss_bytes([256], 256, 128, pool=256)),
+        (loss_of_queue(256, 8192, 128), loss_bytes([256], 8192, 128, pool=8192)),
+        (loss_of_simo(256, 128, 255), loss_bytes([256], 255, 128, pool=256, offered=255)),
+        (loss_of_simo(256, 128, 16), loss_bytes([256], 16, 128, pool=256, offered=255)),
+        (loss_of_simo(1024, 64, 1023), loss_bytes([1024], 1023, 64, pool=1024, offered=1023)),
+        (loss_of_simo(1024, 64, 4), loss_bytes([1024], 4, 64, pool=1024, offered=1023)),
+        (loss_of_simclr(256, 128), two_views(256, 128)),
+        (loss_of_simclr(1100, 32), two_views(1100, 32)),
+        # each keeps up to half of 64 MiB
+        (loss_of_simclr(2000, 32), two_views(2000, 32)),
+        (loss_of_simclr(2100, 32), two_views(2100, 32)),
+        # contrasts of one chunk, and of several that fit no eighth of 64 MiB
+        (loss_of_cpc(64, 64, (8, 4) * 4), patches(64, 64, (8, 4) * 4)),
+        (loss_of_cpc(160, 16, (11, 4) * 4), patches(160, 16, (11, 4) * 4)),
     ],
 )
 def test_the_loss_takes_what_is_said_at_most_and_not_much_less(call, said):
     held = peak_bytes(call)
     assert 0.5 * said <= held <= said
+
+
+def test_what_is_kept_is_limited_in_bytes():
+    """36 MB of exponentials in float32 are kept; 72 MB in float64 would be more than 64 MiB."""
+    held = {}
+    for dtype in (torch.float32, torch.float64):
+        leaves = [torch.randn(n, 8, dtype=dtype, requires_grad=True) for n in (900, 900, 10_000)]
+
+        def call(leaves=leaves):
+            torch.autograd.grad(eqco.contrastive_loss(*leaves), leaves)
+
+        held[dtype] = peak_bytes(call)
+    kept = 900 * 10_000 * 4
+    assert kept < held[torch.float32] < 1.5 * kept
+    assert held[torch.float64] < 0.5 * kept
 
 
 def test_a_queue_takes_what_its_buffer_takes():
@@ -119,7 +158,7 @@ def test_a_queue_takes_what_its_buffer_takes():
 def test_the_largest_queue_fits_and_one_more_key_does_not(memory, n, dim):
     k = largest_queue(memory, n, dim)
     fits, exceeds = (
-        queue_bytes(each, dim) + loss_bytes(n, each, dim, pool=each) for each in (k, k + 1)
+        queue_bytes(each, dim) + loss_bytes([n], each, dim, pool=each) for each in (k, k + 1)
     )
     assert fits <= memory < exceeds
 

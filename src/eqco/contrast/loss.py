@@ -25,7 +25,7 @@ from eqco.contrast.counting import (
 from eqco.contrast.in_batch import own_places
 from eqco.contrast.negatives import Negatives, check_ids, check_places
 from eqco.contrast.small import SMALL_ELEMENTS, small_loss
-from eqco.contrast.streaming import Choice, chunk_size, streamed_loss
+from eqco.contrast.streaming import KEPT_BYTES, Choice, chunk_size, streamed_loss
 from eqco.contrast.vectors import precision, with_lengths, without_autocast
 from eqco.runtime import processes
 from eqco.runtime.errors import InputError
@@ -140,8 +140,12 @@ def loss_and_empty(
     log_weights: Tensor | None,
     on_empty: OnEmpty,
     gather: bool,
+    kept_bytes: int = KEPT_BYTES,
 ) -> tuple[Tensor, Tensor | None]:
-    """`contrastive_loss`, and which queries were skipped, (N,); None where none could be."""
+    """`contrastive_loss`, and which queries were skipped, (N,); None where none could be.
+
+    Of several losses in a step each has its share of `kept_bytes`; see `streamed_loss`.
+    """
     check_setting(temperature, alpha, margin, similarity, reduction)
     if on_empty not in ("refuse", "skip"):
         raise InputError(f"on_empty={on_empty!r}; there are 'refuse', 'skip'.")
@@ -195,7 +199,9 @@ def loss_and_empty(
         if own is not None and local and is_small(size, size) and isinstance(temperature, float):
             loss = small_loss(queries, positives, temperature, positive_at=own, **given)
         else:
-            loss = loss_per_query(queries, positives, negatives, temperature, **given)
+            loss = loss_per_query(
+                queries, positives, negatives, temperature, **given, kept_bytes=kept_bytes
+            )
         empty = None
     else:
         choice = check_choice(
@@ -204,7 +210,7 @@ def loss_and_empty(
         if checked and choice.log_weights is not None:
             check_log_weight_values(choice.log_weights)
         loss, empty = loss_by_choice(
-            queries, positives, negatives, temperature, choice, alpha, given
+            queries, positives, negatives, temperature, choice, alpha, given, kept_bytes
         )
         if checked and on_empty == "refuse":
             name_empty(empty, ids)
@@ -265,6 +271,7 @@ def loss_by_choice(
     choice: Choice,
     alpha: float | None,
     given: dict[str, Any],
+    kept_bytes: int = KEPT_BYTES,
 ) -> tuple[Tensor, Tensor]:
     """The loss where ids or weights give each query a K of its own; and which have none, (N,)."""
     keys = negatives.keys if isinstance(negatives, Negatives) else negatives
@@ -288,6 +295,7 @@ def loss_by_choice(
             queries, positives, negatives.keys, temperature, **given,
             indices=None if masked else chosen, mask=chosen if masked else None, excluded=excluded,
             ids=choice.ids, key_ids=choice.key_ids, log_weights=choice.log_weights,
+            kept_bytes=kept_bytes,
         )  # fmt: skip
     else:
         # a finite number, so that a query whose keys are all barred has a gradient of zero
@@ -354,6 +362,7 @@ def loss_per_query(
     decoupled: bool,
     unit: bool,
     log_weights: Tensor | None = None,
+    kept_bytes: int = KEPT_BYTES,
 ) -> Tensor:
     """Choose between keys of a pool, streamed, and a tensor of each query's own, (N,)."""
     if isinstance(temperature, Tensor):
@@ -368,6 +377,7 @@ def loss_per_query(
                 queries, positives, keys, temperature,
                 offset=offset, margin=margin, decoupled=decoupled, unit=unit,
                 indices=indices, excluded=negatives.excluded, mask=negatives.mask,
+                kept_bytes=kept_bytes,
             )  # fmt: skip
         negatives = keys[indices]
     with without_autocast(queries):

@@ -20,6 +20,7 @@ from eqco.contrast.checks import check_device, check_setting, wants_finite_check
 from eqco.contrast.loss import OnEmpty, loss_and_empty, reduce_loss
 from eqco.contrast.memory_bank import last_copies
 from eqco.contrast.negatives import Contrast, Negatives
+from eqco.contrast.streaming import KEPT_BYTES
 from eqco.contrast.temperature import LearnableTemperature
 from eqco.contrast.vectors import precision, with_lengths, without_autocast
 from eqco.runtime import processes
@@ -60,6 +61,7 @@ class RunningNormaliser(nn.Module):
     """
 
     log_mean: Tensor
+    kept_bytes = KEPT_BYTES  # until backward; several normalisers of a step share them
 
     def __init__(
         self,
@@ -141,7 +143,7 @@ class RunningNormaliser(nn.Module):
         # log Σ e^{s_k/τ} − s_0/τ, with its gradient
         gap, empty = loss_and_empty(
             queries, positives, negatives, tau, math.inf, None, "cosine", "none", None,
-            ids, key_ids, None, self.on_empty, self.gather,
+            ids, key_ids, None, self.on_empty, self.gather, self.kept_bytes,
         )  # fmt: skip
         with without_autocast(queries):
             dtype = precision(queries, positives)
@@ -324,10 +326,13 @@ class RememberingObjective(nn.Module):
     ):
         super().__init__()
         self.temperature, self.alpha, self.source = temperature, alpha, source
-        self.normalisers = nn.ModuleList(
+        normalisers = [
             RunningNormaliser(num_instances, temperature=temperature, alpha=alpha, decay=decay)
             for _ in range(num_contrasts)
-        )
+        ]
+        for each in normalisers:
+            each.kept_bytes = KEPT_BYTES // num_contrasts
+        self.normalisers = nn.ModuleList(normalisers)
 
     def forward(self, contrasts: Sequence[Contrast]) -> Tensor:
         """Weighted sum of the mean losses."""

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from eqco.contrast.checks import check_setting
-from eqco.contrast.loss import Similarity, contrastive_loss
+from eqco.contrast.loss import Reduction, Similarity, loss_and_empty
 from eqco.contrast.negatives import Contrast
+from eqco.contrast.streaming import KEPT_BYTES
 from eqco.runtime.errors import InputError
 
 __all__ = ["Objective", "hardness_ratio"]
@@ -57,21 +58,20 @@ class Objective:
         """Weighted sum of the mean losses."""
         if not contrasts:
             raise InputError("no contrasts were given; the loss needs at least one.")
-        return torch.stack([each.weight * self.mean_loss(each) for each in contrasts]).sum()
+        share = KEPT_BYTES // len(contrasts)  # all are alive until backward
+        return torch.stack([each.weight * self.mean_loss(each, share) for each in contrasts]).sum()
 
-    def mean_loss(self, contrast: Contrast) -> Tensor:
-        """Of the queries of one contrast."""
+    def mean_loss(self, contrast: Contrast, kept_bytes: int) -> Tensor:
+        """Of the queries of one contrast, with its share of what a step may keep."""
+        reduction: Reduction = "mean" if self.second_temperature is None else "none"
 
         def losses(temperature: float) -> Tensor:
-            return contrastive_loss(
-                contrast.queries,
-                contrast.positives,
-                contrast.negatives,
-                temperature=temperature,
-                alpha=self.alpha,
-                similarity=self.similarity,
-                reduction="mean" if self.second_temperature is None else "none",
-            )
+            loss, _ = loss_and_empty(
+                contrast.queries, contrast.positives, contrast.negatives, temperature, self.alpha,
+                None, self.similarity, reduction, None, None, None, None, "refuse", False,
+                kept_bytes,
+            )  # fmt: skip
+            return loss
 
         loss = losses(self.temperature)
         if self.second_temperature is None:

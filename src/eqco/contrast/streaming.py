@@ -10,7 +10,8 @@ temperature in closed form (Eq. 13):
     dL/dq = σ(g)/τ · (Σ_i p_i k_i − k_0),   p = softmax_i(q·k_i/τ)
 
 So one step costs two matrix products over the pool. Where keys want gradient it costs one more if
-the exponentials are kept, up to 64 MiB of them, and else two, since they are made anew by chunks.
+the exponentials are kept, for which the contrasts of a step share 64 MiB, and else two, since they
+are made anew by chunks.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,10 +35,11 @@ __all__ = ["streamed_loss"]
 # Similarities per chunk: 1 MiB of float32, so that a chunk stays in the cache of one core from the
 # product that makes it to the product that uses it (measured in benchmarks/loss.py).
 CHUNK_ELEMENTS = 2**18
-# Up to here, with gradient to keys, keeping all exponentials beats making them anew.
+# Up to here, with gradient to keys, one chunk of all keys is fastest; it is kept.
 WHOLE_ELEMENTS = 2**22
-# Up to here, with gradient to keys, all exponentials are kept, chunk by chunk: 64 MiB of float32.
-KEPT_ELEMENTS = 2**24
+# Of more, with gradient to keys, the exponentials are kept chunk by chunk where they fit: 64 MiB,
+# which the contrasts of a step share.
+KEPT_BYTES = 2**26
 # From this ratio of all keys to those drawn for each query, gathering these beats the products with
 # all, where all do not fit one chunk (measured at N = 256, D = 128).
 GATHER_RATIO_MANY_CHUNKS = 32
@@ -64,6 +66,7 @@ def streamed_loss(
     key_ids: Tensor | None = None,
     log_weights: Tensor | None = None,
     chunk: int | None = None,
+    kept_bytes: int = KEPT_BYTES,
 ) -> Tensor:
     """Loss of each query over a shared pool, (N,), in float32 or float64.
 
@@ -86,6 +89,8 @@ def streamed_loss(
         log_weights: what is added to the logit of each key, (M,), or of each pair, (N, M).
         chunk: keys per chunk; None: chosen by what was measured to be fastest, which for few
             indices of many keys is to gather each query's own.
+        kept_bytes: what the exponentials of several chunks may take until backward, where keys want
+            gradient.
     """
     gathered, plain = False, ids is None and log_weights is None
     if chunk is None:
@@ -96,7 +101,7 @@ def streamed_loss(
     if torch.compiler.is_compiling():
         # one tensor in two roles stops the compiler; a view of it is another tensor
         positives, keys = positives.view_as(positives), keys.view_as(keys)
-    setting = Setting(margin, decoupled, unit, min(chunk, len(keys)), gathered)
+    setting = Setting(margin, decoupled, unit, min(chunk, len(keys)), gathered, kept_bytes)
     choice = Choice(indices if mask is None else mask, excluded, ids, key_ids, log_weights)
     offset = offset[:, None] if isinstance(offset, Tensor) else offset
     loss: Tensor = StreamedContrast.apply(
@@ -123,6 +128,7 @@ class Setting(NamedTuple):
     unit: bool
     chunk: int
     gathered: bool
+    kept_bytes: int
 
 
 def chunk_size(num_queries: int, num_keys: int, keys_want_gradient: bool) -> int:
@@ -169,7 +175,8 @@ class StreamedContrast(torch.autograd.Function):
                 )
             else:
                 # a shift changes from chunk to chunk, so that exponentials do not stay as they are
-                keep = want_keys and not shifted and len(q) * len(keys) <= KEPT_ELEMENTS
+                fits = len(q) * len(keys) * dtype.itemsize <= setting.kept_bytes
+                keep = want_keys and not shifted and fits
                 kept, (total, largest, weighted_keys) = streamed_sums(
                     logits_of, keys, choice, unit, shifted, setting.chunk, want_weighted, keep
                 )

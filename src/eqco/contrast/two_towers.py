@@ -39,6 +39,7 @@ from eqco.contrast.loss import (
 from eqco.contrast.modules import EqCoLoss
 from eqco.contrast.negatives import Negatives, check_ids
 from eqco.contrast.streaming import (
+    KEPT_BYTES,
     LARGEST_UNSHIFTED,
     WHOLE_ELEMENTS,
     Choice,
@@ -168,14 +169,17 @@ class TwoTowerLoss(EqCoLoss):
         for queries, keys in ((first, second), (second, first)):
             negatives = Negatives(all_keys(keys, self.gather), excluded=own)
             given = terms(negatives.num_negatives, self.alpha, None, "cosine")
+            share = KEPT_BYTES // 2  # both are alive until backward
             if ids is None:
-                losses.append(loss_per_query(queries, keys, negatives, temperature, **given))
+                loss = loss_per_query(
+                    queries, keys, negatives, temperature, **given, kept_bytes=share
+                )
             else:
                 choice = Choice(None, own, ids, everyone)
                 loss, empty = loss_by_choice(
-                    queries, keys, negatives, temperature, choice, self.alpha, given
+                    queries, keys, negatives, temperature, choice, self.alpha, given, share
                 )
-                losses.append(loss)
+            losses.append(loss)
         return (losses[0], losses[1]), empty
 
 

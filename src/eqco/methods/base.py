@@ -161,9 +161,14 @@ class MethodSettings(ABC):
         return 1
 
     @property
+    def contrast_queries(self) -> tuple[int, ...]:
+        """How many queries each image of a batch gives to each contrast."""
+        return (1,) * self.num_contrasts
+
+    @property
     def queries_per_image(self) -> int:
         """How many queries each image of a batch gives."""
-        return self.num_contrasts
+        return sum(self.contrast_queries)
 
     @property
     def independent_negatives(self) -> bool:

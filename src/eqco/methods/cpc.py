@@ -103,14 +103,17 @@ class CPCSettings(MethodSettings):
     @property
     def num_contrasts(self) -> int:
         """One for each offset and direction."""
-        return (4 if self.four_directions else 1) * len(self.offsets)
+        return len(self.contrast_queries)
 
     @property
-    def queries_per_image(self) -> int:
-        """Predictions of all offsets and directions."""
-        return (4 if self.four_directions else 1) * sum(
-            (self.grid - offset) * self.grid for offset in self.offsets
-        )
+    def contrast_queries(self) -> tuple[int, ...]:
+        """Fewer the further away the predicted patches are.
+
+        >>> CPCSettings(four_directions=False).contrast_queries
+        (18, 12, 6)
+        """
+        directions = 4 if self.four_directions else 1
+        return directions * tuple((self.grid - offset) * self.grid for offset in self.offsets)
 
     @property
     def independent_negatives(self) -> bool:

@@ -2,11 +2,13 @@
 
 import bisect
 import re
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from eqco.contrast.loss import gathering_small_pays
 from eqco.contrast.streaming import (
     GATHERED_ELEMENTS,
-    KEPT_ELEMENTS,
+    KEPT_BYTES,
     chunk_size,
     gathering_pays,
 )
@@ -45,13 +47,13 @@ def logits_bytes(num_queries: int, num_negatives: int) -> int:
 
 
 def loss_bytes(
-    num_queries: int,
+    contrasts: Sequence[int],
     num_negatives: int,
     dim: int,
     *,
     pool: int,
-    in_batch: bool = False,
-    symmetric: bool = False,
+    offered: int | None = None,
+    keys_want_gradient: bool = False,
 ) -> int:
     """What the loss of this library takes at the most, forward and backward, without its inputs.
 
@@ -59,33 +61,60 @@ def loss_bytes(
     alive while the next is made, and a handful of tensors of the queries' shape.
 
     Args:
+        contrasts: the queries of each contrast of a step.
         pool: keys that the negatives are taken from.
-        in_batch: own keys are excluded or some are drawn, which needs masks.
-        symmetric: two contrasts, one for each view as queries, whose keys want gradient.
+        offered: negatives that the batch offers each query, of which some may be drawn; None: the
+            whole pool counts.
+        keys_want_gradient: as where every view is both query and key.
 
-    >>> loss_bytes(256, 65536, 128, pool=65536) == loss_bytes(256, 4096, 128, pool=4096)
+    >>> loss_bytes([256], 65536, 128, pool=65536) == loss_bytes([256], 4096, 128, pool=4096)
     True
     """
-    queries = num_queries * dim * FLOAT
-    contrasts = 2 if symmetric else 1
-    chunk = min(pool, chunk_size(num_queries, pool, keys_want_gradient=symmetric))
-    if in_batch and gathering_small_pays(chunk, pool, num_negatives):
-        gathered = num_queries * num_negatives * dim * FLOAT
-        return contrasts * (2 * gathered + 6 * queries)
-    if in_batch and gathering_pays(chunk, pool, num_negatives):
+    share = KEPT_BYTES // len(contrasts)
+    parts = [
+        contrast_bytes(num_queries, num_negatives, dim, pool, offered, keys_want_gradient, share)
+        for num_queries in contrasts
+    ]
+    return sum(part.kept for part in parts) + max(part.passing for part in parts)
+
+
+class Part(NamedTuple):
+    """Bytes of one contrast: until the last backward pass, and for the length of its own."""
+
+    kept: int
+    passing: int
+
+
+def contrast_bytes(
+    num_queries: int,
+    num_negatives: int,
+    dim: int,
+    pool: int,
+    offered: int | None,
+    keys_want_gradient: bool,
+    kept_bytes: int,
+) -> Part:
+    """What one contrast takes, with its share of what a step may keep; see `loss_bytes`."""
+    queries, keys = 6 * num_queries * dim * FLOAT, pool * dim * FLOAT
+    chunk = min(pool, chunk_size(num_queries, pool, keys_want_gradient))
+    if offered is not None and gathering_small_pays(chunk, pool, num_negatives):
+        return Part(queries + 2 * num_queries * num_negatives * dim * FLOAT, 0)
+    if offered is not None and gathering_pays(chunk, pool, num_negatives):
         gathered = min(max(GATHERED_ELEMENTS, dim), num_queries * num_negatives * dim) * FLOAT
-        keys = 3 * pool * dim * FLOAT if symmetric else 0
-        return contrasts * (3 * gathered + 6 * queries) + keys
-    kept = symmetric and num_queries * pool <= KEPT_ELEMENTS
-    similarities = num_queries * (pool if kept else chunk) * FLOAT
-    keys = (2 * pool if symmetric else chunk) * dim * FLOAT
-    # one chunk alone, or two while they pass by, or those that two contrasts keep for their keys
-    copies = 1.0 if chunk == pool and not symmetric else 2.0
-    if in_batch:  # one byte for each excluded key; drawn ones are counted
-        copies += 0.5 if num_negatives == pool - contrasts else 2.0
-    if symmetric and chunk == pool:
-        copies += 0.5
-    return int(copies * similarities) + 2 * keys + contrasts * 6 * queries
+        return Part(queries, 3 * gathered + (3 * keys if keys_want_gradient else 0))
+    similarities, whole = logits_bytes(num_queries, chunk), chunk == pool
+    # one chunk alone, or two while they pass by; and what says which keys are excluded, or drawn
+    copies = 1.0 if whole else 2.0
+    if offered is not None:
+        copies += 0.5 if num_negatives == offered else 2.0
+    if not keys_want_gradient:
+        return Part(queries, int(copies * similarities) + 2 * chunk * dim * FLOAT)
+    # the gradient to keys, and the sum of those before
+    passing = int(copies * similarities) + 2 * keys
+    every = logits_bytes(num_queries, pool)
+    if whole:
+        return Part(queries + every + keys, passing - similarities // 2)
+    return Part(queries + (every if every <= kept_bytes else 0), passing)
 
 
 def largest_queue(memory: int, num_queries: int, dim: int) -> int:
@@ -96,7 +125,7 @@ def largest_queue(memory: int, num_queries: int, dim: int) -> int:
     """
 
     def required(num_negatives: int) -> int:
-        loss = loss_bytes(num_queries, num_negatives, dim, pool=num_negatives)
+        loss = loss_bytes([num_queries], num_negatives, dim, pool=num_negatives)
         return queue_bytes(num_negatives, dim) + loss
 
     if required(1) > memory:

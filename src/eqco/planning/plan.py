@@ -171,14 +171,13 @@ def plan(
         queue_bytes=0 if banks else queue_bytes(count if offered is None else beside, dim),
         bank_bytes=queue_bytes(banks * dataset_size, dim),
         logits_bytes=logits_bytes(queries, count),
-        loss_bytes=(1 if symmetric else method.num_contrasts)
-        * loss_bytes(
-            queries // 2 if symmetric else n,
+        loss_bytes=loss_bytes(
+            [n * each for each in method.contrast_queries],
             count,
             dim,
             pool=pool,
-            in_batch=offered is not None,
-            symmetric=symmetric,
+            offered=None if offered is None else offered + beside,
+            keys_want_gradient=symmetric,
         ),
         warnings=(
             *warnings_on_alpha(recipe, count, alpha, overshoot, plain),
