@@ -158,6 +158,16 @@ def test_the_settings_count_the_negatives_that_there_are(settings):
         assert contrast.negatives.num_negatives == settings.num_negatives(N)
 
 
+def test_the_encoder_gets_as_many_images_as_large_as_is_said(settings):
+    method, got = made(settings), []
+    method.encoder.backbone.register_forward_pre_hook(lambda module, given: got.append(given[0]))
+    method(tiny_batch(settings), 0)
+    count, size = settings.encoded_at_once(N, DATA)
+    # SwAV passes two crops of each image at once
+    assert len(got[0]) in (count, 2 * count)
+    assert got[0].shape[2:] == (size, size)
+
+
 def test_without_contrasts_there_are_embeddings_to_watch(settings):
     output = made(settings)(tiny_batch(settings), 0)
     if output.contrasts:

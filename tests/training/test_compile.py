@@ -11,11 +11,15 @@ from torch.testing import assert_close
 
 from eqco.assembly import build_components, compiling, resume, train
 from eqco.assembly.heading import heading
+from eqco.assembly.parts import build_probe
 from eqco.assembly.runs import RunInfo
-from eqco.data import source_from_dataset
+from eqco.contrast import Objective
+from eqco.data import Batch, DataSettings, source_from_dataset
 from eqco.encoders import Encoder, LightEncoder, Pixels, linear_head
 from eqco.encoders.batch_norm import SplitBatchNorm2d
+from eqco.methods import METHODS, CPCSettings, MethodParts
 from eqco.recipes import named_recipe
+from eqco.recipes.profiles import scale_method
 from eqco.runtime import processes
 from eqco.runtime.checkpoints import read_checkpoint
 from eqco.runtime.errors import InputError
@@ -56,7 +60,7 @@ def trial_of(monkeypatch, *, compiled):
 
     def seconds(encoders, images, precision):
         sizes.append(len(images))
-        each = (1.0 if one._compiled_call_impl is None else compiled for one in encoders)
+        each = (1.0 if one.backbone._compiled_call_impl is None else compiled for one in encoders)
         return [one * len(images) / 16 for one in each]
 
     monkeypatch.setattr(compiling, "missing_tool", lambda: "")
@@ -137,9 +141,9 @@ class Tiny(nn.Module):
 
     feature_dim = 4
 
-    def __init__(self):
+    def __init__(self, bands=3):
         super().__init__()
-        self.layers = nn.Sequential(nn.Conv2d(3, 4, 3, stride=4), nn.BatchNorm2d(4), nn.ReLU())
+        self.layers = nn.Sequential(nn.Conv2d(bands, 4, 3, stride=4), nn.BatchNorm2d(4), nn.ReLU())
 
     def forward(self, images):
         return self.layers(images).mean((2, 3))
@@ -148,6 +152,68 @@ class Tiny(nn.Module):
 def tiny():
     torch.manual_seed(0)
     return Tiny()
+
+
+@pytest.fixture
+def running(monkeypatch):
+    """In the compiler's place: what is compiled runs as it is, and is on this list meanwhile."""
+    running = []
+
+    def stand_in(function, **_):
+        def call(*args):
+            running.append(function)
+            found = function(*args)
+            running.pop()
+            return found
+
+        return call
+
+    monkeypatch.setattr(torch, "compile", stand_in)
+    return running
+
+
+def layers_called(encoder, running):
+    """Names of layers as they are called, each with whether it is in what was compiled."""
+    called = []
+    layers = {name: each for name, each in encoder.named_modules() if not list(each.children())}
+    for name, layer in layers.items():
+        layer.register_forward_hook(lambda *_, name=name: called.append((name, bool(running))))
+    return called, set(layers)
+
+
+@pytest.mark.parametrize("kind", METHODS.values(), ids=METHODS)
+def test_whatever_a_step_calls_of_its_encoder_is_compiled(kind, running):
+    settings, data = scale_method(kind(), ema_decay=0.9, memory=24), DataSettings(image_size=12)
+    if kind is CPCSettings:
+        settings = replace(settings, grid=2)
+    method = settings.build(
+        MethodParts(
+            make_encoder=lambda number=0, in_channels=3: Encoder(
+                Tiny(in_channels), linear_head(4, 4)
+            ),
+            objective=Objective(temperature=0.2),
+            total_steps=9,
+            seed=0,
+            num_images=72,
+        )
+    )
+    compiling.compile_encoders(method)
+    called, layers = layers_called(method.encoder, running)
+    views = (torch.randn(24, 3, view.size, view.size) for view in settings.views(data))
+    batch = Batch(tuple(views), torch.arange(24))
+    method.warm_up(batch)
+    method(batch, 0)
+    assert set(called) == {(name, True) for name in layers}
+
+
+def test_a_probe_calls_nothing_compiled(running):
+    components = build_components(small(False), noise(), backbone=tiny())
+    compiling.compile_encoders(components.method)
+    called, _ = layers_called(components.method.encoder, running)
+    split = replace(noise()["train"], labels=torch.arange(24) % 2, classes=("even", "odd"))
+    build_probe(small(False), (split, split))(components.method.encoder.eval())
+    assert {name for name, _ in called} >= {f"backbone.layers.{number}" for number in range(3)}
+    assert not any(compiled for _, compiled in called)
 
 
 @pytest.mark.end_to_end

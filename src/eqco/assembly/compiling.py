@@ -30,7 +30,13 @@ def compile_encoders(method: Method) -> None:
     """Let torch compile each encoder, forward and backward, when it is first called."""
     for module in method.modules():
         if isinstance(module, Encoder):
-            module.compile(dynamic=False)
+            compile_encoder(module)
+
+
+def compile_encoder(encoder: Encoder) -> None:
+    """Of the backbone and the head, since some methods ask for features alone."""
+    for part in (encoder.backbone, encoder.head):
+        part.compile(dynamic=False)
 
 
 def check_compiler(device: torch.device) -> None:
@@ -83,7 +89,7 @@ def compiling_pays(
         flush=True,
     )
     compiled = copy.deepcopy(encoder).train()
-    compiled.compile(dynamic=False)
+    compile_encoder(compiled)
     before, after = seconds_per_step([plain, compiled], images, precision)
     return after < (1 - GAIN) * before
 

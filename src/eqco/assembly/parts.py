@@ -213,10 +213,11 @@ def build_components(
         precision = check_bfloat16(method.encoder, recipe, source.channels)
     compiled = settings.compile
     if compiled == "auto":
+        at_once, size = recipe.method.encoded_at_once(recipe.micro_batch_size, recipe.data)
         compiled = not together and compiling_pays(
             method.encoder,
-            num_images=recipe.micro_batch_size,
-            size=views[0].size,
+            num_images=at_once,
+            size=size,
             steps=intervals.total_steps * settings.accumulation_steps,
             precision=precision,
         )
@@ -496,9 +497,11 @@ def build_probe(
 
     def probe(encoder: nn.Module) -> dict[str, float]:
         assert isinstance(encoder, Encoder)
+        # the same weights uncompiled: this mode and each size of batch would be compiled anew
+        plain = Encoder(copy.copy(encoder.backbone), encoder.head)
         features = [
             extract_features(
-                encoder.features,
+                plain.features,
                 split,
                 size=recipe.data.image_size,
                 device=next(encoder.parameters()).device,

@@ -133,6 +133,12 @@ class MethodSettings(ABC):
         """Pixels along each side of what the encoders get to see."""
         return tuple(view.size for view in self.views(data))
 
+    def encoded_at_once(self, num_queries: int, data: DataSettings) -> tuple[int, int]:
+        """How many images of how many pixels along each side a step passes through the encoder at
+        once.
+        """
+        return num_queries, self.views(data)[0].size
+
     def evaluated_encoder(self, make_encoder: MakeEncoder) -> Encoder:
         """What is evaluated and exported, with its first weights."""
         return make_encoder()

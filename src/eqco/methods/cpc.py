@@ -71,6 +71,14 @@ class CPCSettings(MethodSettings):
         """The image, as it is evaluated, and the patches."""
         return (data.image_size, self.patch_size(data.image_size))
 
+    def encoded_at_once(self, num_queries: int, data: DataSettings) -> tuple[int, int]:
+        """The patches of all images.
+
+        >>> CPCSettings().encoded_at_once(16, DataSettings(image_size=260))
+        (576, 80)
+        """
+        return num_queries * self.grid**2, self.patch_size(data.image_size)
+
     def patch_size(self, side: int) -> int:
         """Pixels along each side of a patch.
 
