@@ -65,8 +65,9 @@ def contrastive_loss(
         L = -\log \frac{e^{q^\top k_0/\tau}}
                        {e^{q^\top k_0/\tau} + \frac{\alpha}{K} \sum_{i=1}^K e^{q^\top k_i/\tau}}
 
-    K is counted from what is given. Gradient flows to whatever requires it, keys included. With
-    keys that all queries share, the (N, K) matrix of similarities is never held for large K.
+    K is counted from what is given. Gradient flows to whatever requires it, keys included. Of the
+    (N, K) similarities with keys that all queries share one chunk is held at a time; where keys
+    want gradient all of them, if 64 MiB hold them.
     Computed in float32, or in float64 where an input is, also under autocast. Differentiable once,
     by backward; `eqco.info_nce` on similarities is so any number of times, and under torch.func.
     Runs under torch.compile and FakeTensorMode; torch.jit.trace and torch.func are refused.
