@@ -192,6 +192,38 @@ def test_combined_sources_have_both_and_k_is_the_sum(seed, sampled, queued):
     assert_close(ours, eqco.contrastive_loss(queries, keys, swapped, alpha=64))
 
 
+@pytest.mark.parametrize("similarity", ["cosine", "dot"])
+@pytest.mark.parametrize("drawn", [None, 5])
+@pytest.mark.parametrize("with_ids", [False, True])
+def test_keys_beside_a_batch_that_want_no_gradient_leave_the_others_as_it_is(
+    similarity, drawn, with_ids, monkeypatch
+):
+    """Four chunks of keys, whose exponentials are kept (cosine) or made anew: the gradient of the
+    batch in the first two is as if all keys had one, and none is made for the last two.
+    """
+    monkeypatch.setattr(streaming, "WHOLE_ELEMENTS", 0)
+    monkeypatch.setattr(streaming, "CHUNK_ELEMENTS", 0)  # chunks of 64
+    n, ids = 70, torch.arange(70) // 2
+    found = []
+    for wants in (False, True):
+        queries, keys = (unit_vectors(seed, n, 4).requires_grad_() for seed in (0, 1))
+        batch = eqco.in_batch_negatives(keys, ids=ids if with_ids else None)
+        if drawn is not None:
+            batch = eqco.sampled_negatives(batch, drawn, seed=0, step=0)
+        memory = eqco.Negatives(
+            unit_vectors(2, 150, 4).requires_grad_(wants),
+            ids=torch.arange(150) if with_ids else None,
+        )
+        both = eqco.combine_negatives(batch, memory)
+        both.keys.retain_grad()
+        eqco.contrastive_loss(
+            queries, keys, both, alpha=64, similarity=similarity, ids=ids if with_ids else None
+        ).backward()
+        found.append((queries.grad, keys.grad))
+        assert bool(both.keys.grad[128:].any()) is wants
+    assert_close(*found, rtol=1e-12, atol=1e-15)
+
+
 def test_one_process_need_not_number_its_queries():
     keys = torch.randn(8, 4, generator=torch.Generator().manual_seed(0))
     everyone = torch.arange(8)

@@ -59,25 +59,25 @@ def loss_of_simo(n, dim, count):
     return call
 
 
-def loss_of_simclr(n, dim):
+def loss_of_simclr(n, dim, memory=0):
     first, second = (torch.randn(n, dim, requires_grad=True) for _ in range(2))
-    rows = torch.arange(n)
+    rows, queue = torch.arange(n), eqco.Negatives(torch.randn(memory, dim))
 
     def call():
         first.grad = second.grad = None
-        contrasts = [
-            eqco.Contrast(a, b, eqco.in_batch_negatives(b, a, index=rows), 0.5)
-            for a, b in ((first, second), (second, first))
-        ]
+        contrasts = []
+        for a, b in ((first, second), (second, first)):
+            negatives = eqco.in_batch_negatives(b, a, index=rows)
+            if memory:
+                negatives = eqco.combine_negatives(negatives, queue)
+            contrasts.append(eqco.Contrast(a, b, negatives, 0.5))
         eqco.Objective(temperature=0.2, alpha=64)(contrasts).backward()
 
     return call
 
 
 def two_views(n, dim):
-    return loss_bytes(
-        [n, n], 2 * n - 2, dim, pool=2 * n, offered=2 * n - 2, keys_want_gradient=True
-    )
+    return loss_bytes([n, n], 2 * n - 2, dim, pool=2 * n, offered=2 * n - 2, trained=2 * n)
 
 
 def loss_of_cpc(n, dim, per_image):
@@ -101,9 +101,7 @@ def loss_of_cpc(n, dim, per_image):
 
 def patches(n, dim, per_image):
     sizes = [n * each for each in per_image]
-    return loss_bytes(
-        sizes, 16 * n - 1, dim, pool=16 * n, offered=16 * n - 1, keys_want_gradient=True
-    )
+    return loss_bytes(sizes, 16 * n - 1, dim, pool=16 * n, offered=16 * n - 1, trained=16 * n)
 
 
 @pytest.mark.parametrize(
@@ -121,6 +119,12 @@ def patches(n, dim, per_image):
         # each keeps up to half of 64 MiB
         (loss_of_simclr(2000, 32), two_views(2000, 32)),
         (loss_of_simclr(2100, 32), two_views(2100, 32)),
+        # keys of a memory want no gradient, and the pool of both is made for each contrast
+        (
+            loss_of_simclr(256, 32, memory=20_000),
+            loss_bytes([256, 256], 20_510, 32, pool=20_512, offered=20_510, trained=512)
+            + 2 * queue_bytes(20_512, 32),
+        ),
         # contrasts of one chunk, and of several that fit no eighth of 64 MiB
         (loss_of_cpc(64, 64, (8, 4) * 4), patches(64, 64, (8, 4) * 4)),
         (loss_of_cpc(160, 16, (11, 4) * 4), patches(160, 16, (11, 4) * 4)),

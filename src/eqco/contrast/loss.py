@@ -296,7 +296,7 @@ def loss_by_choice(
             queries, positives, negatives.keys, temperature, **given,
             indices=None if masked else chosen, mask=chosen if masked else None, excluded=excluded,
             ids=choice.ids, key_ids=choice.key_ids, log_weights=choice.log_weights,
-            kept_bytes=kept_bytes,
+            trained=negatives.num_trained, kept_bytes=kept_bytes,
         )  # fmt: skip
     else:
         # a finite number, so that a query whose keys are all barred has a gradient of zero
@@ -378,7 +378,7 @@ def loss_per_query(
                 queries, positives, keys, temperature,
                 offset=offset, margin=margin, decoupled=decoupled, unit=unit,
                 indices=indices, excluded=negatives.excluded, mask=negatives.mask,
-                kept_bytes=kept_bytes,
+                trained=negatives.num_trained, kept_bytes=kept_bytes,
             )  # fmt: skip
         negatives = keys[indices]
     with without_autocast(queries):

@@ -47,6 +47,8 @@ class Negatives:
     mask: Tensor | None = None
     ids: Tensor | None = None
     num_masked: int = field(init=False, default=0)
+    # the first keys that the loss gives gradient to; None: all, if `keys` wants it
+    num_trained: int | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         if not isinstance(self.keys, Tensor) or self.keys.dim() != 2:
@@ -129,6 +131,9 @@ class Contrast:
 def combine_negatives(first: Negatives, second: Negatives) -> Negatives:
     """Two sources as one: every query has the negatives of both, and K is the sum.
 
+    The loss gives no gradient to the keys of the second where these want none: nor to their rows of
+    the result's `keys`.
+
     >>> batch = Negatives(torch.eye(4), excluded=torch.arange(4)[:, None])
     >>> queue = Negatives(torch.eye(4)[:2])
     >>> combine_negatives(batch, queue).num_negatives
@@ -172,10 +177,15 @@ def combine_negatives(first: Negatives, second: Negatives) -> Negatives:
     if all(each.indices is None and each.mask is None for each in (first, second)):
         places = [first.excluded, None if second.excluded is None else second.excluded + shift]
         given = [place for place in places if place is not None]
-        return Negatives(keys, excluded=torch.cat(given, dim=1) if given else None, ids=ids)
-    (num_queries,) = rows
-    indices = [key_indices(first, num_queries), key_indices(second, num_queries) + shift]
-    return Negatives(keys, indices=torch.cat(indices, dim=1), ids=ids)
+        combined = Negatives(keys, excluded=torch.cat(given, dim=1) if given else None, ids=ids)
+    else:
+        (num_queries,) = rows
+        indices = [key_indices(first, num_queries), key_indices(second, num_queries) + shift]
+        combined = Negatives(keys, indices=torch.cat(indices, dim=1), ids=ids)
+    if keys.requires_grad and not second.keys.requires_grad:
+        trained = shift if first.num_trained is None else first.num_trained
+        object.__setattr__(combined, "num_trained", trained)
+    return combined
 
 
 def require_negatives(given: object) -> None:

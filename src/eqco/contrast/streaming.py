@@ -65,6 +65,7 @@ def streamed_loss(
     ids: Tensor | None = None,
     key_ids: Tensor | None = None,
     log_weights: Tensor | None = None,
+    trained: int | None = None,
     chunk: int | None = None,
     kept_bytes: int = KEPT_BYTES,
 ) -> Tensor:
@@ -87,6 +88,7 @@ def streamed_loss(
         ids: of the queries, (N,): a key of the same id is no negative.
         key_ids: of the keys, (M,); only with `ids`.
         log_weights: what is added to the logit of each key, (M,), or of each pair, (N, M).
+        trained: how many keys, the first of all, want gradient; None: all, if `keys` does.
         chunk: keys per chunk; None: chosen by what was measured to be fastest, which for few
             indices of many keys is to gather each query's own.
         kept_bytes: what the exponentials of several chunks may take until backward, where keys want
@@ -101,7 +103,8 @@ def streamed_loss(
     if torch.compiler.is_compiling():
         # one tensor in two roles stops the compiler; a view of it is another tensor
         positives, keys = positives.view_as(positives), keys.view_as(keys)
-    setting = Setting(margin, decoupled, unit, min(chunk, len(keys)), gathered, kept_bytes)
+    trained = len(keys) if trained is None else trained
+    setting = Setting(margin, decoupled, unit, min(chunk, len(keys)), gathered, trained, kept_bytes)
     choice = Choice(indices if mask is None else mask, excluded, ids, key_ids, log_weights)
     offset = offset[:, None] if isinstance(offset, Tensor) else offset
     loss: Tensor = StreamedContrast.apply(
@@ -128,6 +131,7 @@ class Setting(NamedTuple):
     unit: bool
     chunk: int
     gathered: bool
+    trained: int
     kept_bytes: int
 
 
@@ -175,8 +179,8 @@ class StreamedContrast(torch.autograd.Function):
                 )
             else:
                 # a shift changes from chunk to chunk, so that exponentials do not stay as they are
-                fits = len(q) * len(keys) * dtype.itemsize <= setting.kept_bytes
-                keep = want_keys and not shifted and fits
+                fits = len(q) * setting.trained * dtype.itemsize <= setting.kept_bytes
+                keep = setting.trained if want_keys and not shifted and fits else 0
                 kept, (total, largest, weighted_keys) = streamed_sums(
                     logits_of, keys, choice, unit, shifted, setting.chunk, want_weighted, keep
                 )
@@ -251,19 +255,21 @@ def streamed_sums(
     shifted: bool,
     chunk: int,
     want_weighted: bool,
-    keep: bool,
+    keep: int,
 ) -> tuple[tuple[Tensor | None, ...], Sums]:
     """All keys in chunks; and exponentials, keys and their lengths where there is one chunk, or
-    the exponentials of all chunks one after the other, to `keep`.
+    one after the other the exponentials of the chunks that have the first keys, as many as to
+    `keep`.
     """
     counts = key_counts(choice.chosen, logits_of, len(keys))
+    keep = -(-keep // chunk) * chunk
     buffers = Buffers.of(logits_of, keys, chunk, keep)
     sums: Sums | None = None
     for start in range(0, len(keys), chunk):
         k, k_norm = with_lengths(keys[start : start + chunk], logits_of.dtype, unit, buffers.keys)
         memory = buffers.logits
-        if memory is not None and keep:
-            memory = memory[start * len(logits_of) :]
+        if memory is not None:
+            memory = memory[min(start, keep) * len(logits_of) :]
         part, count = logits(logits_of, k, start, counts, choice, shifted, memory)
         sums = add_chunk(sums, part, k, count, shifted, want_weighted)
     assert sums is not None
@@ -279,14 +285,14 @@ class Buffers(NamedTuple):
     keys: Tensor | None
 
     @classmethod
-    def of(cls, logits_of: Tensor, keys: Tensor, chunk: int, keep: bool = False) -> "Buffers":
-        """Flat memory for the largest chunk, or to `keep` the logits of all; none for a single
-        chunk, nor for the compiler.
+    def of(cls, logits_of: Tensor, keys: Tensor, chunk: int, keep: int = 0) -> "Buffers":
+        """Flat memory for the logits of the keys to `keep`, then for the largest chunk of others;
+        none for a single chunk, nor for the compiler.
         """
         if chunk == len(keys) or torch.compiler.is_compiling():
             return cls(None, None)
         return cls(
-            logits_of.new_empty(len(logits_of) * (len(keys) if keep else chunk)),
+            logits_of.new_empty(len(logits_of) * min(len(keys), keep + chunk)),
             logits_of.new_empty(chunk, keys.shape[1]),
         )
 
@@ -417,10 +423,11 @@ def key_gradient(
                 to_key = part.exp_()[:, :, None] * weighted[rows, None]
                 whole.index_add_(0, block.reshape(-1), to_key.flatten(0, 1))
         return through_norm(whole, *with_lengths(keys, q.dtype, unit)).to(keys.dtype)
-    gradient = torch.empty_like(keys)
+    # of what else is in the chunks of those trained, and of other keys, no use is made
+    gradient = torch.zeros_like(keys) if setting.trained < len(keys) else torch.empty_like(keys)
     counts = None if kept_part is not None else key_counts(choice.chosen, q, len(keys))
     buffers = Buffers.of(logits_of, keys, chunk)
-    for start in range(0, len(keys), chunk):
+    for start in range(0, setting.trained, chunk):
         k, k_norm = with_lengths(keys[start : start + chunk], q.dtype, unit, buffers.keys)
         if kept_part is not None:
             part = kept_part[start * len(q) : (start + len(k)) * len(q)].view(len(q), len(k))

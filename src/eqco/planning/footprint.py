@@ -53,7 +53,7 @@ def loss_bytes(
     *,
     pool: int,
     offered: int | None = None,
-    keys_want_gradient: bool = False,
+    trained: int = 0,
 ) -> int:
     """What the loss of this library takes at the most, forward and backward, without its inputs.
 
@@ -65,14 +65,14 @@ def loss_bytes(
         pool: keys that the negatives are taken from.
         offered: negatives that the batch offers each query, of which some may be drawn; None: the
             whole pool counts.
-        keys_want_gradient: as where every view is both query and key.
+        trained: keys of the pool that want gradient, as where every view is both query and key.
 
     >>> loss_bytes([256], 65536, 128, pool=65536) == loss_bytes([256], 4096, 128, pool=4096)
     True
     """
     share = KEPT_BYTES // len(contrasts)
     parts = [
-        contrast_bytes(num_queries, num_negatives, dim, pool, offered, keys_want_gradient, share)
+        contrast_bytes(num_queries, num_negatives, dim, pool, offered, trained, share)
         for num_queries in contrasts
     ]
     return sum(part.kept for part in parts) + max(part.passing for part in parts)
@@ -91,30 +91,30 @@ def contrast_bytes(
     dim: int,
     pool: int,
     offered: int | None,
-    keys_want_gradient: bool,
+    trained: int,
     kept_bytes: int,
 ) -> Part:
     """What one contrast takes, with its share of what a step may keep; see `loss_bytes`."""
     queries, keys = 6 * num_queries * dim * FLOAT, pool * dim * FLOAT
-    chunk = min(pool, chunk_size(num_queries, pool, keys_want_gradient))
+    chunk = min(pool, chunk_size(num_queries, pool, trained > 0))
     if offered is not None and gathering_small_pays(chunk, pool, num_negatives):
         return Part(queries + 2 * num_queries * num_negatives * dim * FLOAT, 0)
     if offered is not None and gathering_pays(chunk, pool, num_negatives):
         gathered = min(max(GATHERED_ELEMENTS, dim), num_queries * num_negatives * dim) * FLOAT
-        return Part(queries, 3 * gathered + (3 * keys if keys_want_gradient else 0))
+        return Part(queries, 3 * gathered + (3 * keys if trained else 0))
     similarities, whole = logits_bytes(num_queries, chunk), chunk == pool
     # one chunk alone, or two while they pass by; and what says which keys are excluded, or drawn
     copies = 1.0 if whole else 2.0
     if offered is not None:
         copies += 0.5 if num_negatives == offered else 2.0
-    if not keys_want_gradient:
+    if not trained:
         return Part(queries, int(copies * similarities) + 2 * chunk * dim * FLOAT)
     # the gradient to keys, and the sum of those before
     passing = int(copies * similarities) + 2 * keys
-    every = logits_bytes(num_queries, pool)
     if whole:
-        return Part(queries + every + keys, passing - similarities // 2)
-    return Part(queries + (every if every <= kept_bytes else 0), passing)
+        return Part(queries + similarities + keys, passing - similarities // 2)
+    kept = logits_bytes(num_queries, trained)
+    return Part(queries + (kept if kept <= kept_bytes else 0), passing)
 
 
 def largest_queue(memory: int, num_queries: int, dim: int) -> int:

@@ -177,7 +177,7 @@ def plan(
             dim,
             pool=pool,
             offered=None if offered is None else offered + beside,
-            keys_want_gradient=symmetric,
+            trained=keys if symmetric and keys is not None else 0,
         ),
         warnings=(
             *warnings_on_alpha(recipe, count, alpha, overshoot, plain),
