@@ -61,8 +61,8 @@ class TwoTowerLoss(EqCoLoss):
     """The loss of two encoders whose outputs pair up: images and texts, questions and answers.
 
     The mean of both directions: each row of `first` against all of `second`, and each of `second`
-    against all of `first`. With alpha=None it is CLIP's loss. The (N, N) matrix of similarities
-    is never held, so that memory grows with N and not with its square.
+    against all of `first`. With alpha=None it is CLIP's loss. Of the (N, N)
+    similarities at most 64 MiB are held, so that memory grows with N and not with its square.
 
     Args:
         temperature: τ; None: learns from 0.07 on as in CLIP, with limits (`LearnableTemperature`).
