@@ -215,6 +215,10 @@ def grid_experiment(
             return {}
         metrics = [metric_of(here) if each == "accuracy" else each for each in quantities]
         tables = {TITLES[metric]: quantity_table(here, records, metric, axis) for metric in metrics}
+        if "knn" in metrics and main != "knn":
+            for heading, baseline in (baselines or {}).items():
+                table = differences(here, records, baseline, axis, "knn")
+                tables[heading_of_differences(f"{heading}, by nearest neighbours", table)] = table
         tables["What training must beat"] = references(records)
         return {heading: table for heading, table in tables.items() if table}
 
@@ -323,12 +327,17 @@ def kind_of(task: TrainingTask | None, runs: Mapping[int, Record]) -> str:
 
 
 def differences(
-    cells: Sequence[Cell], records: Sequence[Record], baseline: Baseline, axis: str
+    cells: Sequence[Cell],
+    records: Sequence[Record],
+    baseline: Baseline,
+    axis: str,
+    metric: str | None = None,
 ) -> list[Comparison]:
     """Each cell less the one that `baseline` names for it, for the seeds that both have; with three
-    or more of them the interval of the mean.
+    or more of them the interval of the mean. The metric is the accuracy of the profile, unless
+    another is named.
     """
-    metric = metric_of(cells)
+    metric = metric or metric_of(cells)
     tasks = {cell.at: cell.task for cell in cells}
     return [
         Comparison.of_difference(*split(cell.at, axis, metric), values)

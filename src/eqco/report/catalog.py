@@ -86,6 +86,7 @@ EXHIBITS: dict[str, Exhibit] = dict(
             "The paper's table row by row, then what is run beyond it. Rows that are other "
             "papers' numbers have no run here.",
             charts.accuracy_bars,
+            findings.clear_differences,
         ),
         exhibit(
             "tab3",

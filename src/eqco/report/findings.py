@@ -5,8 +5,14 @@ from operator import attrgetter
 from statistics import fmean
 from typing import Any
 
+from eqco.evaluation.scores import interval_of_mean
 from eqco.experiments.coordinates import Coordinates, axis_of, distinct, group_by
-from eqco.experiments.experiment import Comparison, Experiment, seed_by_seed
+from eqco.experiments.experiment import (
+    SEEDS_OF_AN_INTERVAL,
+    Comparison,
+    Experiment,
+    seed_by_seed,
+)
 from eqco.experiments.study_bound import by_truth
 from eqco.experiments.tab9 import RANDOM
 from eqco.report.charts import family_and_name
@@ -50,7 +56,9 @@ def highest_and_lowest(cells: Sequence[Comparison]) -> tuple[Comparison, Compari
 
 
 def extremes(experiment: Experiment[Any], records: Sequence[Record]) -> str:
-    """The highest and the lowest accuracy of the table, and the paper's for both."""
+    """The highest and the lowest accuracy of the table, how they differ seed by seed, and the
+    paper's for both.
+    """
     cells = run_cells(experiment, records)
     if len(cells) < 2:
         return ""
@@ -60,12 +68,30 @@ def extremes(experiment: Experiment[Any], records: Sequence[Record]) -> str:
         for cell in (high, low)
     ]
     sentence = (
-        f"The highest accuracy is {high.mean:.1f} % ({names[0]}), the lowest {low.mean:.1f} % "
-        f"({names[1]}){noise(cells)}."
+        f"Of {len(cells)} accuracies the highest is {high.mean:.1f} % ({names[0]}), the lowest "
+        f"{low.mean:.1f} % ({names[1]}){apart(high, low)}{noise(cells)}."
     )
     if high.published is None or low.published is None:
         return sentence
     return f"{sentence} The paper has {high.published:g} % and {low.published:g} % on ImageNet."
+
+
+def apart(high: Comparison, low: Comparison) -> str:
+    """How two cells differ over the seeds that both have, with its interval or seed by seed.
+
+    >>> cells = [Comparison(row="", column="", values=v, seeds=(0, 1)) for v in ((5, 7), (4, 4))]
+    >>> apart(*cells)
+    '; seed by seed they are 2.0 apart (+1.0, +3.0)'
+    """
+    differences = [ours - theirs for ours, theirs in seed_by_seed([high, low]).values()]
+    if len(differences) < 2:
+        return ""
+    shown = ", ".join(map(signed_number, differences))
+    if len(differences) >= SEEDS_OF_AN_INTERVAL:
+        least, most = interval_of_mean(differences)
+        shown = f"interval {least:.1f} to {most:.1f}".replace("-", "−")
+        shown += ", which holds 0" if least <= 0 <= most else ""
+    return f"; seed by seed they are {fmean(differences):.1f} apart ({shown})"
 
 
 def clear_differences(experiment: Experiment[Any], records: Sequence[Record]) -> str:

@@ -25,14 +25,15 @@ def comparison_table(cells: Sequence[Comparison]) -> tuple[list[str], list[list[
 
     A cell shows our mean over seeds, ± half the spread when there are several, and in brackets the
     paper's number and the difference, or the paper's number alone where it was measured in another
-    setting. Where nothing was run the paper's stands alone. The second
-    column says whether a number is a bound or an estimate. The title of a part of the table is a
-    line of its own.
+    setting. Where nothing was run the paper's stands alone. Where cells have unlike numbers of
+    seeds, each says how many. The second column says whether a number is a bound or an estimate.
+    The title of a part of the table is a line of its own.
     """
     columns = in_order(cell.column for cell in cells)
     rows = distinct(cell.row for cell in cells)
     found = {(cell.row, cell.column): cell for cell in cells}
     labelled = any(cell.kind for cell in cells)
+    counted = len({len(cell.values) for cell in cells if cell.values}) > 1
     titles = part_titles(cells)
     lines = []
     for row in rows:
@@ -41,7 +42,7 @@ def comparison_table(cells: Sequence[Comparison]) -> tuple[list[str], list[list[
         here = [found.get((row, column)) for column in columns]
         label = [kind_words(here)] if labelled else []
         run = any(cell.values for cell in here if cell)
-        texts = [cell_text(cell, alone=run) if cell else "–" for cell in here]
+        texts = [cell_text(cell, alone=run, counted=counted) if cell else "–" for cell in here]
         lines.append([words(row) if run else f"{words(row)} (not run here)", *label, *texts])
     return ["", *(["f̂ is"] if labelled else []), *map(words, columns)], lines
 
@@ -59,13 +60,15 @@ def kind_words(cells: Sequence[Comparison | None]) -> str:
     return " / ".join(dict.fromkeys(cell.kind for cell in cells if cell and cell.kind))
 
 
-def cell_text(cell: Comparison, *, alone: bool = True) -> str:
-    """One cell: ours ± half the spread [interval] (paper's, difference).
+def cell_text(cell: Comparison, *, alone: bool = True, counted: bool = False) -> str:
+    """One cell: ours ± half the spread [interval] (paper's, difference), its seeds `counted`.
 
     Where nothing was run it says so, unless its whole row does.
 
     >>> cell_text(Comparison(row="", column="", values=(1.70, 1.72), published=1.8))
     '1.71 ±0.01 (1.8, -0.09)'
+    >>> cell_text(Comparison(row="", column="", values=(1.70, 1.72)), counted=True)
+    '1.71 ±0.01 (n = 2)'
     >>> cell_text(Comparison(row="", column="", values=(38.6,), interval=(34.8, 42.2)))
     '38.60 [34.8–42.2]'
     >>> cell_text(Comparison(row="", column="", values=(0.5,), interval=(-0.2, 1.2)))
@@ -81,6 +84,8 @@ def cell_text(cell: Comparison, *, alone: bool = True) -> str:
     if cell.interval is not None:
         low, high = cell.interval
         text += f" [{low:.1f}{'–' if low >= 0 else ' to '}{high:.1f}]"
+    if counted:
+        text += f" (n = {len(cell.values)})"
     if cell.difference is not None:
         text += f" ({cell.published}, {cell.difference:+.2f})"
     elif cell.published is not None:

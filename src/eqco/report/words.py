@@ -114,8 +114,7 @@ def machine(record: Record) -> str:
 def provenance(records: Sequence[Record]) -> str:
     """Profile, seeds, machine and code of the records."""
     seeds = ", ".join(map(str, seeds_of(records)))
+    machines = "; ".join(sorted(set(map(machine, records))))
     codes = ", ".join(sorted({record.code for record in records}))
     day = max(record.finished for record in records)[:10]
-    return (
-        f"Profile {records[0].profile}, seeds {seeds}; {machine(records[0])}; {day}, code {codes}."
-    )
+    return f"Profile {records[0].profile}, seeds {seeds}; {machines}; {day}, code {codes}."
