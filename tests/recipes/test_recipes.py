@@ -39,7 +39,16 @@ from eqco.recipes import (
     recipe_from_dict,
     recipe_to_dict,
 )
+from eqco.recipes.text import LEFT_OUT
 from eqco.runtime.errors import InputError
+
+
+@pytest.mark.parametrize(("place", "value"), LEFT_OUT.items())
+def test_a_setting_that_a_recipe_leaves_out_is_what_it_was_trained_with(place, value):
+    """Else a changed default would give old records another meaning, and their hash to new ones."""
+    section, name = place
+    assert getattr(getattr(recipe_from_dict({}), section), name) == value
+    assert name not in recipe_to_dict(Recipe())[section]
 
 
 def test_the_published_settings():

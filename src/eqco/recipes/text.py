@@ -16,17 +16,16 @@ from eqco.runtime.errors import InputError
 __all__ = ["read_recipe", "recipe_from_dict", "recipe_to_dict", "with_settings"]
 
 
-# Written down only where they are not the default, so that records made without them keep their
-# hash.
-LEFT_OUT = (
-    ("training", "accumulation"),
-    ("objective", "normaliser"),
-    ("objective", "normaliser_decay"),
-    ("objective", "second_temperature"),
-    ("encoder", "fixed_patches"),
-    ("training", "logger"),
-)
-USUAL = Recipe()
+# Written down only where they have another value than this, so that records made before there
+# were such settings keep their hash. A default may change; what stands here may not.
+LEFT_OUT: dict[tuple[str, str], Any] = {
+    ("training", "accumulation"): "independent",
+    ("objective", "normaliser"): "batch",
+    ("objective", "normaliser_decay"): 0.9,
+    ("objective", "second_temperature"): None,
+    ("encoder", "fixed_patches"): False,
+    ("training", "logger"): ("tensorboard",),
+}
 
 
 def recipe_to_dict(recipe: Recipe) -> dict[str, Any]:
@@ -36,8 +35,8 @@ def recipe_to_dict(recipe: Recipe) -> dict[str, Any]:
     {'temperature': 0.2, 'alpha': None}
     """
     plain: dict[str, Any] = plain_value(dataclasses.asdict(recipe))
-    for section, name in LEFT_OUT:
-        if getattr(getattr(recipe, section), name) == getattr(getattr(USUAL, section), name):
+    for (section, name), usual in LEFT_OUT.items():
+        if getattr(getattr(recipe, section), name) == usual:
             del plain[section][name]
     return plain | {"method": {"name": recipe.method.name, **plain["method"]}}
 
