@@ -68,6 +68,18 @@ def test_a_still_gif_loads_and_an_animated_one_is_refused(tmp_path):
             read(tmp_path / "moving.gif")
 
 
+def test_of_a_jpeg_with_a_preview_behind_it_the_photo_is_read(tmp_path):
+    photo, preview = Image.new("RGB", (16, 8), "white"), Image.new("RGB", (4, 2), "black")
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turn by 90 degrees to see it upright
+    photo.save(tmp_path / "phone.jpg", "MPO", save_all=True, append_images=[preview], exif=exif)
+    with Image.open(tmp_path / "phone.jpg") as opened:
+        assert opened.n_frames == 2
+    assert image_size(tmp_path / "phone.jpg") == (16, 8)
+    assert pixels(tmp_path / "phone.jpg").shape == (16, 8, 3)
+    assert pixels(tmp_path / "phone.jpg").min() > 250
+
+
 def test_floating_point_pixels_are_refused(tmp_path):
     Image.fromarray(np.zeros((4, 4), dtype=np.float32)).save(tmp_path / "float.tiff")
     with pytest.raises(UnreadableImageError, match=r"float.tiff .* 32-bit numbers \(mode F\)"):

@@ -284,7 +284,8 @@ def open_checked(file: IO[bytes], layout: Layout | None = None) -> Image.Image:
         raise Refusal(too_large()) from error
     if image.width * image.height > MAX_PIXELS:
         raise Refusal(too_large())
-    if getattr(image, "is_animated", False):
+    # MPO is a JPEG with a preview or a gain map behind the photo, as phones write: no animation
+    if getattr(image, "is_animated", False) and image.format != "MPO":
         frames = getattr(image, "n_frames", "several")
         if image.format == "TIFF":
             raise Refusal(
