@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from photos import save_photos
 from torch import nn
 
 import eqco
@@ -200,6 +201,17 @@ def test_a_second_start_in_the_same_place_is_refused(tmp_path):
     train(source(), tiny("simo"), out=tmp_path, encoder=backbone())
     with pytest.raises(InputError, match="holds a run already"):
         train(source(), tiny("simo"), out=tmp_path, encoder=backbone())
+
+
+@pytest.mark.parametrize("out", [None, ".", "runs/mine", "../link/mine"])
+def test_a_run_is_not_put_among_its_images(out, tmp_path, monkeypatch):
+    photos = save_photos(tmp_path / "photos", 1)
+    (tmp_path / "link").symlink_to(photos)
+    monkeypatch.chdir(photos)
+    for data in (".", photos, tmp_path / "link"):
+        with pytest.raises(InputError, match=r"is in .*photos, .* outside it, such as \.\./runs/"):
+            train(data, tiny("simo"), out=out, encoder=backbone())
+    assert [each.name for each in photos.iterdir()] == ["0000.jpg"]
 
 
 def test_a_missing_checkpoint_is_no_silent_restart(tmp_path):

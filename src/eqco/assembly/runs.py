@@ -26,7 +26,7 @@ from eqco.data import Source, StepLoader, open_source, write_unreadable
 from eqco.data.cache import CachedImages, cached_side, fill_cache, fits_cache
 from eqco.data.images import StoredImages
 from eqco.data.index import ScanIndex
-from eqco.data.opening import resolved_name, short_name
+from eqco.data.opening import kind_of, resolved_name, short_name
 from eqco.data.stored import OnUnreadable
 from eqco.encoders import TIMM, Encoder, resize_input, stored_size
 from eqco.recipes import RECIPES, Recipe, recipe_from_dict, recipe_to_dict, with_settings
@@ -134,6 +134,7 @@ def train(
     known = with_settings(LARGEST, **pixels) if recipe is None else recipe
     opened_side = cached_side(known.method.views(known.data)) if cache_gib > 0 else None
     run = RunDirectory(default_out(data) if out is None else Path(out))
+    refuse_among_images(run.path, data)
     run.refuse_in_use()  # before anything is read, timed or written
     run.refuse_started()
     named = settings.get("backbone") if recipe is None else recipe.encoder.backbone
@@ -372,6 +373,19 @@ def default_out(data: Any) -> Path:
         data = data.name
     name = short_name(str(data)) if isinstance(data, str | Path) else type(data).__name__
     return Path("runs") / name
+
+
+def refuse_among_images(out: Path, data: Any) -> None:
+    """Refuse a run in the folder of its images: there it would be taken for some of them."""
+    if not isinstance(data, str | Path) or kind_of(str(data)) != "folder":
+        return
+    folder, place = Path(data).expanduser().resolve(), out.resolve()
+    if folder.is_dir() and place.is_relative_to(folder):
+        raise InputError(
+            f"--out {out} is in {folder}, the folder of the images: what a run leaves there would "
+            f"be taken for images and classes, and the run could not be resumed. Give --out "
+            f"outside it, such as ../runs/{place.name}."
+        )
 
 
 def write_lock(run: RunDirectory) -> AbstractContextManager[None]:
