@@ -1,5 +1,8 @@
 """`eqco export` and `eqco embed` as a user calls them."""
 
+import os
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -81,6 +84,22 @@ def test_embed_writes_vectors_of_any_weights(weights, tmp_path, capsys):
     pixels = ["embed", "pixels", "groceries", "--image-size", "4", "--out", "pixels.npz"]
     assert main(pixels) == 0
     assert np.load("pixels.npz")["features"].shape[1] == 48
+
+
+def test_photos_of_names_that_are_not_utf_8_are_listed_as_they_are(weights, tmp_path, capfd):
+    save_photos(tmp_path / "photos", 5)
+    try:
+        Path(os.fsdecode(b"photos/caf\xe9.jpg")).touch()
+    except OSError:
+        pytest.skip("this file system has names of UTF-8 alone")
+    skip = ["photos", "--image-size", "32", "--on-unreadable", "skip"]
+    for command, listed in (
+        ("embed", Path("features.unreadable.txt")),
+        ("index", Path("index", "unreadable.txt")),
+    ):
+        assert main([command, weights, *skip]) == 0, capfd.readouterr().err
+        assert b"caf\xe9.jpg\tthe file is empty\n" in listed.read_bytes()
+    assert "jpg: the file is empty" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(

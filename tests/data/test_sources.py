@@ -1,6 +1,7 @@
 """What a folder, a name or a Dataset becomes, and how the unusable is refused."""
 
 import gzip
+import os
 import struct
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from torch.utils.data import Dataset
 from eqco.data import open_source, source_from_dataset
 from eqco.data.images import MemoryImages
 from eqco.data.named import memory_split
-from eqco.data.sources import Source, Split, with_fewer_images
+from eqco.data.sources import Source, Split, with_fewer_images, write_unreadable
 from eqco.runtime.errors import InputError
 
 
@@ -154,6 +155,17 @@ def test_unreadable_files_are_found_at_the_start_or_skipped(folder):
         for file in (folder / parent).iterdir():
             file.write_text("words")
     require_refusal(folder, "none of the 14 images", on_unreadable="skip")
+
+
+def test_a_name_that_is_not_utf_8_is_listed_as_it_is(folder, tmp_path):
+    try:
+        Path(os.fsdecode(bytes(folder / "train" / "cat") + b"/caf\xe9.jpg")).touch()
+    except OSError:
+        pytest.skip("this file system has names of UTF-8 alone")
+    source = open_source(folder, on_unreadable="skip")
+    write_unreadable(tmp_path / "unreadable.txt", source.unreadable)
+    listed = (tmp_path / "unreadable.txt").read_bytes()
+    assert listed == bytes(folder) + b"/train/cat/caf\xe9.jpg\tthe file is empty\n"
 
 
 def test_a_split_that_is_not_there_is_named(folder):

@@ -30,8 +30,8 @@ def test_two_processes_that_write_the_same_json_do_not_meet(tmp_path, monkeypatc
     """Another process writes its whole file while this one is in the middle of its own."""
     path, write_text, met = tmp_path / "cost.json", Path.write_text, []
 
-    def meeting(self, text):
-        count = write_text(self, text)
+    def meeting(self, text, **options):
+        count = write_text(self, text, **options)
         if not met:
             met.append(self)
             with monkeypatch.context() as other:

@@ -82,7 +82,8 @@ def run(
             show=show,
         )
     print(f"written: {out}: {len(index):,} photos of {index.photos}, seen by {weights}")
-    lines = (out / UNREADABLE).read_text().splitlines()
+    listed = (out / UNREADABLE).read_text(encoding="utf-8", errors="surrogateescape")
+    lines = listed.splitlines()
     for line in lines[:NAMED]:
         print(f"cannot be read: {line.replace(chr(9), ': ')}", file=sys.stderr)
     if len(lines) > NAMED:

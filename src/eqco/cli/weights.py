@@ -11,7 +11,7 @@ import tyro
 from eqco.assembly import Weights, open_weights
 from eqco.encoders import Stem
 from eqco.runtime import processes
-from eqco.runtime.atomic_files import atomic_write
+from eqco.runtime.atomic_files import write_text
 from eqco.runtime.errors import InputError
 
 __all__ = ["AS_IN_WEIGHTS", "Network", "list_unreadable", "refuse_several_processes"]
@@ -56,6 +56,5 @@ def list_unreadable(path: Path, lines: Sequence[str]) -> str:
     if not lines:
         path.unlink(missing_ok=True)
         return ""
-    with atomic_write(path) as partial:
-        partial.write_text("".join(f"{line}\n" for line in lines))
+    write_text(path, "".join(f"{line}\n" for line in lines))
     return f"left out, since they cannot be read: {len(lines)}, listed in {path}"

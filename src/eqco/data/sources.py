@@ -232,5 +232,5 @@ def write_unreadable(path: Path, unreadable: Sequence[UnreadableImageError]) -> 
     """Add the names and reasons to a list in the run directory; nothing is written for none."""
     if unreadable:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a") as file:
+        with path.open("a", encoding="utf-8", errors="surrogateescape") as file:
             file.writelines(f"{error.name}\t{error.reason}\n" for error in unreadable)

@@ -35,9 +35,9 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text whole or not at all."""
+    """Write a text whole or not at all; names of files in it may be of any bytes."""
     with atomic_write(path) as partial:
-        partial.write_text(text)
+        partial.write_text(text, encoding="utf-8", errors="surrogateescape")
 
 
 def refuse_existing(path: Path, *, overwrite: bool, option: str = "--out") -> None:
