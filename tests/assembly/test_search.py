@@ -10,8 +10,14 @@ from photos import save_photos
 from PIL import Image
 
 import eqco
+from eqco.assembly import search
+from eqco.evaluation import embedding
 from eqco.evaluation.features import fingerprint
 from eqco.runtime.errors import InputError
+
+
+def stop(*arguments):
+    raise KeyboardInterrupt
 
 
 @pytest.fixture(scope="module")
@@ -121,6 +127,43 @@ def test_an_index_is_replaced_only_if_asked(index, encoder, photos, tmp_path):
         encoder.index(photos, tmp_path)
     with pytest.raises(InputError, match=r"holds no index\. Make one with: eqco index"):
         eqco.open_index(tmp_path)
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_an_index_stopped_before_its_end_is_made_by_the_same_call(
+    overwrite, index, encoder, photos, tmp_path, monkeypatch
+):
+    out = tmp_path / "index"
+    if overwrite:
+        shutil.copytree(index.path, out)
+    with monkeypatch.context() as stopped:
+        stopped.setattr(search, "similarity_of_copies", stop)
+        with pytest.raises(KeyboardInterrupt):
+            encoder.index(photos, out, overwrite=overwrite)
+    assert sorted(each.name for each in out.iterdir()) == ["unreadable.txt", "vectors.npz"]
+    with pytest.raises(InputError, match=r"holds no index"):
+        eqco.open_index(out)
+    again = encoder.index(photos, out, overwrite=overwrite)
+    assert again.facts == index.facts
+    assert again.search(photos / "0003.jpg") == index.search(photos / "0003.jpg")
+
+
+def test_an_index_stays_until_the_vectors_of_its_successor_are_there(
+    index, encoder, photos, tmp_path, monkeypatch
+):
+    out = shutil.copytree(index.path, tmp_path / "index")
+    monkeypatch.setattr(embedding, "compute_part", stop)
+    with pytest.raises(KeyboardInterrupt):
+        encoder.index(photos, out, overwrite=True)
+    opened = eqco.open_index(out)
+    assert opened.search(photos / "0003.jpg") == index.search(photos / "0003.jpg")
+
+
+def test_vectors_that_no_index_has_left_are_not_written_over(encoder, photos, tmp_path):
+    (tmp_path / "vectors.npz").write_text("mine")
+    with pytest.raises(InputError, match=r"vectors\.npz exists\. Pass --overwrite"):
+        encoder.index(photos, tmp_path)
+    assert (tmp_path / "vectors.npz").read_text() == "mine"
 
 
 def test_an_unreadable_photo_stops_where_that_is_asked(encoder, photos, tmp_path):

@@ -85,9 +85,10 @@ def build_index(
     facts = out / FACTS
     if facts.exists() and not overwrite:
         raise InputError(f"{out} holds an index. Pass --overwrite, or choose another --out.")
-    others = [each.name for each in out.iterdir()] if out.is_dir() else []
-    if not facts.exists() and any(not each.startswith(VECTORS) for each in others):
-        raise InputError(f"{out} holds {others[0]} and is no index. Choose another --out.")
+    names = [each.name for each in out.iterdir()] if out.is_dir() else []
+    others = [each for each in names if not each.startswith((FACTS, VECTORS, UNREADABLE))]
+    if not facts.exists() and others:
+        raise InputError(f"{out} holds {min(others)} and is no index. Choose another --out.")
     albums = open_album(name, root=root, channels=in_channels_of(backbone))
     how = Embedding(
         backbone=backbone,
@@ -99,8 +100,10 @@ def build_index(
         on_unreadable=on_unreadable,
         precision=precision,
     )
-    facts.unlink(missing_ok=True)  # what is half replaced is no index
+    if not facts.exists() and UNREADABLE in names:
+        (out / VECTORS).unlink(missing_ok=True)  # of an index that was stopped before its end
     done = embed(how, albums, out / VECTORS, overwrite=overwrite, show=show)
+    facts.unlink(missing_ok=True)  # what is half replaced is no index
     write_text(out / UNREADABLE, "".join(f"{line}\n" for line in done.unreadable))
     write_json(
         facts,
