@@ -173,6 +173,29 @@ def test_a_subset_reads_its_own_images_in_worker_processes_too(tmp_path, save_im
     assert np.array_equal(np.asarray(chosen.read(1)), np.asarray(images.read(2)))
 
 
+@pytest.mark.parametrize("name", ["cat.jpg", "my.pixels", "film.partial", "deep/0.pixels"])
+def test_a_folder_of_other_things_is_no_place_for_a_cache(name, tmp_path, save_image):
+    images = files(tmp_path, save_image, [(10, 12)] * 2)
+    stranger = tmp_path / "cache" / name
+    stranger.parent.mkdir(parents=True)
+    stranger.write_text("the user's")
+    message = rf"cache holds {name.split('/')[0]}, which is not of a cache .* pass --cache-gib 0"
+    with pytest.raises(InputError, match=message):
+        cached(images, tmp_path)
+    assert [file for file in (tmp_path / "cache").rglob("*") if file.is_file()] == [stranger]
+    assert stranger.read_text() == "the user's"
+
+
+def test_what_a_stopped_cache_of_other_files_has_left_is_removed(tmp_path, save_image):
+    images = files(tmp_path, save_image, [(10, 12)] * 2)
+    cached(images, tmp_path)
+    whole = contents(tmp_path)
+    for name in ("plan.json", "000007.pixels", "000008.pixels.12.partial"):
+        (tmp_path / "cache" / name).write_text("of other files")
+    cached(images, tmp_path)
+    assert contents(tmp_path) == whole
+
+
 def test_a_disk_that_cannot_be_written_is_named_with_a_remedy(tmp_path, save_image):
     images = files(tmp_path, save_image, [(10, 12)] * 2)
     (tmp_path / "cache").write_text("in the way")

@@ -212,6 +212,33 @@ def test_a_folder_of_other_things_is_no_place_for_a_run(tmp_path):
     begun.start({}, {})
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["environment.json", "recipe.json", "index.npz", "job", "lock", "unreadable.txt", "a.partial"],
+)
+def test_a_file_of_the_users_with_the_name_of_a_runs_is_left_alone(name, tmp_path):
+    (tmp_path / name).write_text("the user's")
+    with pytest.raises(InputError, match=rf"holds {name} and is no run. Choose another --out"):
+        RunDirectory(tmp_path).start({}, {})
+    assert [file.name for file in tmp_path.iterdir()] == [name]
+    assert (tmp_path / name).read_text() == "the user's"
+
+
+def test_a_cache_of_the_users_is_no_place_for_a_run(tmp_path):
+    (tmp_path / "cache").mkdir()
+    with pytest.raises(InputError, match="holds cache and is no run"):
+        RunDirectory(tmp_path).start({}, {})
+
+
+def test_what_a_run_that_was_stopped_before_it_began_has_left_is_no_obstacle(tmp_path):
+    with RunDirectory(tmp_path).lock():
+        pass
+    for name in (".hidden", "cost.json", "recipe.json.12.partial"):
+        (tmp_path / name).write_text("")
+    RunDirectory(tmp_path).start({"a": 1}, {})
+    assert RunDirectory(tmp_path).read_recipe() == {"a": 1}
+
+
 def test_the_folder_that_one_stands_in_can_be_a_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     here = RunDirectory(Path("."))

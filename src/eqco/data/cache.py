@@ -8,7 +8,7 @@ very same views.
 
 import json
 import math
-import shutil
+import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -27,6 +27,7 @@ from eqco.data.scanning import available_cores, identity, progress
 from eqco.data.views import ViewSpec
 from eqco.runtime import processes
 from eqco.runtime.atomic_files import atomic_write, unwritable_error, write_text
+from eqco.runtime.errors import InputError
 
 __all__ = ["CachedImages", "cached_side", "fill_cache", "fits_cache"]
 
@@ -34,6 +35,7 @@ CHUNK = 256  # images per file: what is decoded again at most after a stop
 CHECKSUM = 8  # bytes that a file begins with: the CRC-32 of the others, as int64
 SAMPLE = 1000  # headers that are read to know how large all will be
 FORMAT = 2  # of the files: those of another are written anew
+OWN = re.compile(r"(plan\.json|\d+\.pixels)(\.\d+\.partial)?")  # names of what a cache writes
 
 
 def cached_side(views: Sequence[ViewSpec]) -> int:
@@ -192,8 +194,9 @@ def write_chunks(images: CachedImages, chunks: range, workers: int | None) -> It
     """Write the chunks that are missing; gives the number of each that is there."""
     plan, ours = images.folder / "plan.json", cache_plan(images)
     if not plan.exists() or plan.read_text() != ours:
-        shutil.rmtree(images.folder, ignore_errors=True)
         with explain_failure(images.folder):
+            for file in own_files(images.folder):
+                file.unlink()
             write_text(plan, ours)
     there = [chunk for chunk in chunks if images.has_chunk(chunk)]
     yield from there
@@ -209,6 +212,19 @@ def write_chunks(images: CachedImages, chunks: range, workers: int | None) -> It
         with explain_failure(images.folder), atomic_write(images.chunk_file(chunk)) as partial:
             partial.write_bytes(content)
         yield chunk
+
+
+def own_files(folder: Path) -> list[Path]:
+    """What a cache has written to a folder; one that holds anything else is refused."""
+    there = list(folder.iterdir()) if folder.exists() else []
+    strangers = [file.name for file in there if not OWN.fullmatch(file.name)]
+    if strangers:
+        raise InputError(
+            f"{folder} holds {min(strangers)}, which is not of a cache of decoded images. Move it "
+            f"away, choose another --out, or pass --cache-gib 0 to decode every image in every "
+            f"epoch."
+        )
+    return there
 
 
 @contextmanager

@@ -24,8 +24,9 @@ from eqco.runtime.errors import InputError
 __all__ = ["RunDirectory", "RunInUseError"]
 
 
-# what a run that was stopped before it began may have left; hidden files are nobody's
-BEGUN = re.compile(r"(\.|lock$|job$|index\.npz|cost\.json|cache$|unreadable|.*\.partial$)")
+# what a run that was stopped before it began may have left, beside its lock; hidden files are
+# nobody's
+BEGUN = re.compile(r"\..*|cost\.json|(cost|recipe|environment)\.json\.\d+\.partial")
 
 
 class RunInUseError(InputError):
@@ -81,8 +82,13 @@ class RunDirectory:
                 f"{self.path} holds a run already. Continue it with --resume {self.quoted}, or "
                 f"choose another --out."
             )
-        if self.path.is_dir() and not self.environment.exists():
-            strangers = [each.name for each in self.path.iterdir() if not BEGUN.match(each.name)]
+        begun = self.recipe.exists() and self.environment.exists()
+        if self.path.is_dir() and not begun:
+            strangers = [
+                each.name
+                for each in self.path.iterdir()
+                if not (BEGUN.fullmatch(each.name) or (each == self.lock_file and is_lock(each)))
+            ]
             if strangers:
                 raise InputError(
                     f"{self.path} holds {min(strangers)} and is no run. Choose another --out: a "
@@ -251,6 +257,11 @@ class RunDirectory:
         lines = [line for line in text.split("\n")[:-1] if self.parse_line(line)["step"] <= step]
         with self.explain_failure(self.metrics):
             write_text(self.metrics, "".join(line + "\n" for line in lines))
+
+
+def is_lock(path: Path) -> bool:
+    """Whether a file is the lock of a run: it holds a process id, or nothing."""
+    return path.is_file() and re.fullmatch(rb"\d*", path.read_bytes()[:32]) is not None
 
 
 def write_json(path: Path, values: Any) -> None:
