@@ -176,3 +176,17 @@ def test_a_data_set_by_name_is_indexed_too(encoder, tmp_path):
     (match,) = index.search(index.picture(index.match(5, 1.0)), 1)
     assert match.number == 5
     assert not index.is_moved(match)
+
+
+def test_photos_of_a_list_are_found_from_any_other_folder(encoder, tmp_path, monkeypatch):
+    save_photos(tmp_path / "photos", 3)
+    lines = ["path", *(f"photos/{number:04d}.jpg" for number in range(3))]
+    (tmp_path / "list.csv").write_text("\n".join(lines) + "\n")
+    monkeypatch.chdir(tmp_path)
+    encoder.index("list.csv", "index")
+    monkeypatch.chdir("/")
+    opened = eqco.open_index(tmp_path / "index")
+    (match,) = opened.search(tmp_path / "photos" / "0001.jpg", 1)
+    assert match.name == str(tmp_path / "photos" / "0001.jpg")
+    with Image.open(match.name) as picture:
+        assert opened.picture(match).tobytes() == picture.convert("RGB").tobytes()

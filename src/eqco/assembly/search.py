@@ -81,7 +81,7 @@ def build_index(
         root: where data sets by name are kept.
         show: gets the number of photos of each part that is done.
     """
-    out, name = Path(out), str(photos)
+    out, name = Path(out), resolved_name(str(photos))  # as it is opened again, with equal names
     facts = out / FACTS
     if facts.exists() and not overwrite:
         raise InputError(f"{out} holds an index. Pass --overwrite, or choose another --out.")
@@ -113,7 +113,7 @@ def build_index(
             "network": network or {},
             "fingerprint": fingerprint(backbone),
             "image_size": image_size,
-            "photos": resolved_name(name),
+            "photos": name,
             "count": done.count,
             "unreadable": len(done.unreadable),
             "copies": similarity_of_copies(how, albums, mean_vector(out / VECTORS)),
