@@ -235,6 +235,24 @@ def test_a_run_remembers_its_data_and_refuses_other_data(tmp_path):
         resume(tmp_path / "own", encoder=backbone())
 
 
+def test_a_run_finds_its_data_again_where_they_were_moved(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    recipe, run = tiny("simo"), tmp_path / "run"
+    train(save_photos(tmp_path / "old", 16), recipe, out=run, encoder=backbone())
+    Path("old").rename("new")
+    missing = r"old, which is not there any more\. .* now: eqco train DATA --resume .*run\."
+    with pytest.raises(InputError, match=missing):
+        resume(run, encoder=backbone())
+    before = RunDirectory(run).read_environment()
+    assert before["source"] == str(tmp_path / "old")
+    with pytest.raises(InputError, match="has 12 now"):
+        resume(run, save_photos(tmp_path / "other", 12), encoder=backbone())
+    assert RunDirectory(run).read_environment() == before
+    resume(run, "new", encoder=backbone())
+    assert RunDirectory(run).read_environment() == {**before, "source": str(tmp_path / "new")}
+    assert resume(run, encoder=backbone()).path == run
+
+
 def test_the_queue_must_not_reach_round_the_epoch(tmp_path):
     """It is filled from the epoch's last batch, whose keys must be gone when that batch comes."""
     recipe = tiny("moco", queue_size=33)

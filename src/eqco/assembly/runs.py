@@ -306,7 +306,8 @@ def resume(
 
     Args:
         path: the run directory, or one of its checkpoint files.
-        data: as for `train`; None: what the run was started with, by name or path.
+        data: as for `train`; None: what the run was started with, by name or path. A name or path
+            that is given is remembered: it is where the data are now.
         encoder: the backbone that was given to `train`, if one was.
         device: as for `train`, and so are the others.
     """
@@ -316,11 +317,9 @@ def resume(
     run = RunDirectory(path if checkpoint is None else path.parent.parent)
     recipe = recipe_from_dict(run.read_recipe())
     began = run.read_environment()
-    data = began["source"] if data is None else data
+    place = resolved_name(str(data)) if isinstance(data, str | Path) else began["source"]
     if data is None:
-        raise InputError(
-            f"{run.path} was trained on a Dataset given in Python; give the same to resume it."
-        )
+        data = own_data(run, place)
     network = began.get("network")
     if encoder is None and network is not None:
         raise InputError(
@@ -350,6 +349,9 @@ def resume(
                 f"{run.path} was trained on {began['images']} images ({began['data']}), but "
                 f"{source.name} has {images} now. Resume it on the same images."
             )
+        if place != began["source"] and processes.is_writer():
+            with run.explain_failure(run.environment):
+                write_json(run.environment, {**began, "source": place})
         loader, step = components.loader, state["step"]
         info = RunInfo(
             recipe=recipe, asked=recipe, source=source, loader=loader, step=step, backbone=encoder
@@ -359,6 +361,20 @@ def resume(
         writes = processes.is_writer()
     report_end(info, outcome, on_end if writes else None)
     return outcome
+
+
+def own_data(run: RunDirectory, place: str | None) -> str:
+    """The data that a run was started with, by name or path, if they can be had."""
+    if place is None:
+        raise InputError(
+            f"{run.path} was trained on a Dataset given in Python; give the same to resume it."
+        )
+    if kind_of(place) in ("folder", "list") and not Path(place).exists():
+        raise InputError(
+            f"{run.path} was trained on {place}, which is not there any more. If the images were "
+            f"moved, give where they are now: eqco train DATA --resume {run.quoted}."
+        )
+    return place
 
 
 def chosen_recipe(recipe: Recipe, components: TrainerComponents) -> Recipe:
