@@ -63,13 +63,9 @@ def extremes(experiment: Experiment[Any], records: Sequence[Record]) -> str:
     if len(cells) < 2:
         return ""
     high, low = highest_and_lowest(cells)
-    names = [  # a column of the metric alone says nothing here
-        ", ".join(words(place) for place in (cell.row, cell.column) if not isinstance(place, str))
-        for cell in (high, low)
-    ]
     sentence = (
-        f"Of {len(cells)} accuracies the highest is {high.mean:.1f} % ({names[0]}), the lowest "
-        f"{low.mean:.1f} % ({names[1]}){apart(high, low)}{noise(cells)}."
+        f"Of {len(cells)} accuracies the highest is {high.mean:.1f} % ({place_words(high)}), the "
+        f"lowest {low.mean:.1f} % ({place_words(low)}){apart(high, low)}{noise(cells)}."
     )
     if high.published is None or low.published is None:
         return sentence
@@ -101,11 +97,15 @@ def clear_differences(experiment: Experiment[Any], records: Sequence[Record]) ->
     if not cells:
         return ""
     clear = [cell for cell, (low, high) in cells if low > 0 or high < 0]
-    named = "; ".join(
-        f"{words(cell.row)}, {words(cell.column)}: {signed_number(cell.mean)}" for cell in clear
-    )
+    named = "; ".join(f"{place_words(cell)}: {signed_number(cell.mean)}" for cell in clear)
     told = f"Of {plural(len(cells), 'difference')} over three seeds or more {len(clear)}"
-    return f"{told} lie beyond their interval{f' ({named})' if named else ''}."
+    beyond = "lies beyond its interval" if len(clear) == 1 else "lie beyond their interval"
+    return f"{told} {beyond}{f' ({named})' if named else ''}."
+
+
+def place_words(cell: Comparison) -> str:
+    """Where a cell stands; a column of the metric alone says nothing."""
+    return ", ".join(words(each) for each in (cell.row, cell.column) if not isinstance(each, str))
 
 
 def extremes_by_column(experiment: Experiment[Any], records: Sequence[Record]) -> str:
