@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from eqco.data import evaluation_view, find_pipeline
-from eqco.data.bands import COLOUR, Layout
+from eqco.data.bands import Layout
 from eqco.data.cropping import as_tensor, centre_crop_image
 from eqco.data.decoding import find_layout, read_image
 from eqco.data.images import DatasetImages
@@ -124,7 +124,7 @@ class LoadedEncoder(Encoder):
 def prepare_image(image: Any, bands: int, size: int) -> Tensor:
     """One image as it is, resized, cut at its centre and normalised, (1, bands, size, size)."""
     if isinstance(image, str | Path):
-        layout = COLOUR if bands == 3 else find_layout([str(image)], bands)
+        layout = find_layout([str(image)], bands)
         pixels, name = read_image(image, layout), str(image)
     else:
         alone = DatasetImages([image], channels=bands if is_picture(image) else None)
