@@ -81,6 +81,16 @@ def test_bad_input_is_reported_without_traceback(arguments, message, capsys, tmp
     assert [path.name for path in tmp_path.iterdir()] == ["a-file"], "nothing is left behind"
 
 
+def test_workers_are_the_one_setting_that_a_resumed_run_takes(capsys, tmp_path):
+    run = RunDirectory(tmp_path)
+    began = {"source": "groceries", "data": "groceries", "images": 675}
+    run.start(recipe_to_dict(named_recipe("simo", "smoke")), began)
+    assert main(["train", "--resume", str(tmp_path), "--data.workers", "-1"]) == 2
+    assert "data.workers=-1; it must be at least 0" in capsys.readouterr().err
+    assert main(["train", "--resume", str(tmp_path), "--data.image-size", "32"]) == 2
+    assert "--data.image-size was given beside --resume" in capsys.readouterr().err
+
+
 def test_an_unknown_setting_is_answered_with_the_nearest(capsys):
     with pytest.raises(SystemExit) as stop:
         main(["train", "--objective.alfa", "3"])

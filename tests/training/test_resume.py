@@ -147,6 +147,19 @@ def test_stopped_and_resumed_equals_never_stopped(name, tmp_path, monkeypatch):
     assert len(first.read_metrics()) >= 20
 
 
+def test_resumed_with_other_workers_equals_never_stopped(tmp_path, monkeypatch):
+    recipe = tiny("simo")
+    train(source(), recipe, out=tmp_path / "whole", encoder=backbone())
+    cut, begun = tmp_path / "cut", []
+    train(source(), recipe, out=cut, encoder=backbone(), show=stop_after(18, monkeypatch))
+    resume(cut, source(), workers=1, encoder=backbone(), on_start=begun.append)
+    assert [(about.loader.workers, about.asked) for about in begun] == [(1, recipe)]
+    first, second = (read_checkpoint(RunDirectory(tmp_path / n).last) for n in ("whole", "cut"))
+    for part in ("recipe", "method", "optimiser"):
+        assert_same(first[part], second[part])
+    assert resume(cut, source(), encoder=backbone()).step == 20, "it is the recipe's run still"
+
+
 def assert_same(first, second):
     assert type(first) is type(second)
     if isinstance(first, torch.Tensor):

@@ -291,6 +291,7 @@ def resume(
     path: Path | str,
     data: Any = None,
     *,
+    workers: int | None = None,
     encoder: nn.Module | None = None,
     device: torch.device | str = "cpu",
     timeout: float = 600.0,
@@ -308,6 +309,7 @@ def resume(
         path: the run directory, or one of its checkpoint files.
         data: as for `train`; None: what the run was started with, by name or path. A name or path
             that is given is remembered: it is where the data are now.
+        workers: processes that decode images, which change no result; None: as the run began.
         encoder: the backbone that was given to `train`, if one was.
         device: as for `train`, and so are the others.
     """
@@ -316,6 +318,7 @@ def resume(
     checkpoint = path if path.suffix == ".pt" else None
     run = RunDirectory(path if checkpoint is None else path.parent.parent)
     recipe = recipe_from_dict(run.read_recipe())
+    used = recipe if workers is None else with_settings(recipe, workers=workers)
     began = run.read_environment()
     place = resolved_name(str(data)) if isinstance(data, str | Path) else began["source"]
     if data is None:
@@ -341,7 +344,7 @@ def resume(
                 index.write(run.index)
         listed = unreadable_list(run)
         components = build_components(
-            recipe, source, backbone=encoder, device=own, cached=cached, unreadable_list=listed
+            used, source, backbone=encoder, device=own, cached=cached, unreadable_list=listed
         )
         images = len(components.loader.split)
         if images != began["images"]:
@@ -354,7 +357,7 @@ def resume(
                 write_json(run.environment, {**began, "source": place})
         loader, step = components.loader, state["step"]
         info = RunInfo(
-            recipe=recipe, asked=recipe, source=source, loader=loader, step=step, backbone=encoder
+            recipe=used, asked=recipe, source=source, loader=loader, step=step, backbone=encoder
         )
         report_start(info, run, on_start, quiet=show is not None)
         outcome = finish(components, run, recipe, state, report)

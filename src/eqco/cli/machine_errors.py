@@ -21,14 +21,14 @@ def explain_error(error: BaseException) -> str | None:
     if isinstance(error, MemoryError) or NO_MEMORY.search(str(error)):
         detail = f" ({first})" if first else ""
         return (
-            f"there is not enough memory{detail}. Lower the batch (in eqco train: "
+            f"there is not enough memory{detail}. Lower the batch (of a new run of eqco train: "
             f"--training.num-queries, or cut it by --training.accumulation-steps), the images' "
             f"size or the network's; checkpoints that were saved are kept."
         )
     if WORKER.search(str(error)):
         return (
             f"a process that reads images has ended ({first}), mostly for lack of memory. Use "
-            f"fewer --data.workers or smaller images; checkpoints that were saved are kept: "
-            f"resume with --resume."
+            f"fewer --data.workers (eqco train, also with --resume, and eqco sweep) or --workers "
+            f"(other commands); checkpoints that were saved are kept."
         )
     return None

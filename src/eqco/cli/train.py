@@ -81,7 +81,8 @@ class Options(Recipe):
     out: Path | None = None
     """The run directory; runs/ and the name of the data or of the recipe if none is given."""
     resume: Path | None = None
-    """A run directory or checkpoint to resume; all settings come from it."""
+    """A run directory or checkpoint to resume; all settings come from it, but for --data.workers if
+    they are given."""
     extend: Path | None = None
     """A run to continue as a new one: its recipe but for what is given, from its last weights, with
     a learning rate and a decay of the key encoder that begin anew. With other epochs the warm-up
@@ -124,7 +125,7 @@ class Options(Recipe):
 
 def parse(arguments: Sequence[str]) -> Options:
     """Options with the defaults of the chosen recipe and profile."""
-    if flag := refused_flag(arguments, allowed=("--out",)):
+    if flag := refused_flag(arguments, allowed=("--out", "--data.workers")):
         raise InputError(
             f"{flag} was given beside --resume, but a resumed run keeps its recipe. Leave it "
             f"out, or {beside_resume(flag)}."
@@ -229,7 +230,8 @@ def run(options: Options) -> None:
             "show": show,
         }
         if checkpoint is not None:
-            outcome = resume(checkpoint, options.source or None, **how)
+            workers = given_settings(options).get("workers")
+            outcome = resume(checkpoint, options.source or None, workers=workers, **how)
         else:
             outcome = train(recipe=recipe, out=place, **new_run(options), **how)
     conclude(outcome, begun[0])
