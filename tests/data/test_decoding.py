@@ -1,11 +1,19 @@
 """Every kind of image file loads as eight-bit RGB, or is refused by name."""
 
+import io
+
 import numpy as np
 import pytest
 from PIL import Image
 
 from eqco.data import decoding
-from eqco.data.decoding import UnreadableImageError, decode, image_size
+from eqco.data.decoding import (
+    UnreadableImageError,
+    decode,
+    decode_bytes,
+    image_size,
+    read_header_bytes,
+)
 
 
 def pixels(path) -> np.ndarray:
@@ -99,6 +107,34 @@ def test_damaged_files_are_named_with_the_reason(tmp_path, save_image):
     ):
         with pytest.raises(UnreadableImageError, match=f"{name} cannot be read: .*{reason}"):
             decode(tmp_path / name)
+
+
+def test_a_lack_of_memory_is_not_taken_for_damage(tmp_path, monkeypatch, save_image):
+    path = save_image(tmp_path / "good.png")
+
+    def without_memory(file):
+        raise MemoryError
+
+    monkeypatch.setattr(Image, "open", without_memory)
+    for read in (decode, image_size):
+        with pytest.raises(MemoryError):
+            read(path)
+
+
+@pytest.mark.parametrize("version", [(1, 0), (2, 0)])
+@pytest.mark.parametrize("side", [9, 10**7])
+def test_an_npy_that_announces_more_pixels_than_it_has_is_refused_by_name(side, version):
+    """The larger one, of 300 TB, would not fit into memory."""
+    file = io.BytesIO()
+    np.lib.format.write_array(file, np.zeros((8, 8, 3), dtype=np.uint8), version)
+    whole = file.getvalue()
+    assert np.asarray(decode_bytes(whole, "a.npy")).shape == (8, 8, 3)
+    announced = f"({side}, {side}, 3), }}".encode()
+    start = whole.index(b"(8, 8, 3), }")
+    data = whole[:start] + announced + whole[start + len(announced) :]
+    for read in (decode_bytes, read_header_bytes):
+        with pytest.raises(UnreadableImageError, match=r"a\.npy .* bytes .* announced, 192 came"):
+            read(data, "a.npy")
 
 
 def test_decompression_bombs_are_refused_from_the_header(tmp_path, monkeypatch, save_image):

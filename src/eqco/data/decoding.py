@@ -1,6 +1,7 @@
 """One image file, decoded to eight-bit RGB, or to the bands it has, or refused by name."""
 
 import io
+import math
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
@@ -124,7 +125,7 @@ def decode_bytes(data: bytes, name: str, layout: Layout = COLOUR) -> Image.Image
         if name.lower().endswith(HEIC):
             register_heic()
         if name.lower().endswith(NPY):
-            array = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
+            array = read_npy(data)
             require_layout(array_header(array), layout)
             return from_array(array)
         tags = tiff_tags(io.BytesIO(data))
@@ -144,6 +145,8 @@ def named_errors(name: str, size: int | None = None) -> Iterator[None]:
         yield
     except Refusal as error:
         raise UnreadableImageError(name, str(error)) from error
+    except MemoryError:  # of this machine, and no fault of the file's
+        raise
     # Pillow answers damage with almost any exception: OSError, SyntaxError, struct.error, …
     except Exception as error:
         reason = str(error).rstrip(".") or type(error).__name__
@@ -152,6 +155,21 @@ def named_errors(name: str, size: int | None = None) -> Iterator[None]:
         if size == 0 or (size is None and os.path.exists(name) and not os.path.getsize(name)):
             reason = "the file is empty"
         raise UnreadableImageError(name, reason) from error
+
+
+def read_npy(data: bytes) -> np.ndarray:
+    """The array of an npy in these bytes; memory is taken only for what they can hold."""
+    file = io.BytesIO(data)
+    first = np.lib.format.read_magic(file) == (1, 0)
+    read_start = (
+        np.lib.format.read_array_header_1_0 if first else np.lib.format.read_array_header_2_0
+    )
+    shape, _, dtype = read_start(file)
+    needed = math.prod(shape) * dtype.itemsize
+    if needed > len(data) - file.tell():
+        raise Refusal(f"{needed:,} bytes of pixels are announced, {len(data) - file.tell():,} came")
+    file.seek(0)
+    return np.lib.format.read_array(file, allow_pickle=False)
 
 
 def missing_decoder(name: str) -> str:
@@ -201,7 +219,7 @@ def read_header_bytes(data: bytes, name: str, layout: Layout | None = None) -> H
     """The same of an image in these bytes, of which the first may do."""
     with named_errors(name, len(data)):
         if name.lower().endswith(NPY):
-            array = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
+            array = read_npy(data)
             header = array_header(array)
         else:
             header = stream_header(io.BytesIO(data), name)
