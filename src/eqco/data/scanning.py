@@ -47,9 +47,10 @@ def scan(
     """Scan every image once, in parallel.
 
     Decodes all if they are to be kept in memory: when all have one size, take at most `memory_gib`
-    together, and their shorter side is at most `memory_side`, if that is given. Otherwise reads
-    what `check` says: nothing, the headers (fast; misses damage further in), or everything. What
-    an `index` knows of the same files is not read again.
+    together, and their shorter side is at most `memory_side`, if that is given. The first image is
+    a guess at that size; nothing is kept of a chunk from an image of another size on. Otherwise
+    reads what `check` says: nothing, the headers (fast; misses damage further in), or everything.
+    What an `index` knows of the same files is not read again.
     """
     height, width = first_sides(images) if memory_gib > 0 else (0, 0)
     size = height * width * images.channels * (4 if images.layout.deep else 1)
@@ -57,28 +58,35 @@ def scan(
     fits = fits and (memory_side is None or min(height, width) <= memory_side)
     if not fits and check == "none":
         return Scan(tuple(range(len(images))), (), {}, None)
+    expected = (height, width) if fits else None
     if index is None or not isinstance(images, StoredImages):
-        return look(images, fits or check == "decode", fits, workers, title)
+        return look(images, check == "decode", expected, workers, title)
     key = f"{check} {images.layout} {images.digest()}"
     known = index.get(key)
     if known is not None and not (fits and len(known["sizes"]) == 1):
         return from_arrays(known, images)
-    found = look(images, fits or check == "decode", fits, workers, title)
+    found = look(images, check == "decode", expected, workers, title)
     if found.pixels is None:
         index.keep(key, as_arrays(found))
     return found
 
 
-def look(images: Images, decoding: bool, keep: bool, workers: int | None, title: str) -> Scan:
-    """Read every image, or its header, and keep the pixels if all have one size."""
+def look(
+    images: Images,
+    decoding: bool,
+    expected: tuple[int, int] | None,
+    workers: int | None,
+    title: str,
+) -> Scan:
+    """Read every image, or its header, and keep the pixels if all have the expected size."""
     loader = DataLoader(
-        ScanChunks(images, decoding or not isinstance(images, StoredImages), keep),
+        ScanChunks(images, decoding, expected),
         batch_size=None,
         num_workers=(available_cores() if workers is None else workers) if len(images) > FEW else 0,
         collate_fn=identity,
     )
     found: list[Found] = []
-    kept: list[Tensor] | None = [] if keep else None
+    kept: list[Tensor] | None = [] if expected else None
     for part, pixels in progress(loader, title, total=len(loader)):
         found += part
         kept = None if kept is None or pixels is None else [*kept, pixels]
@@ -129,12 +137,14 @@ def first_sides(images: Images) -> tuple[int, int]:
 
 
 class ScanChunks(Dataset):
-    """Item i is what was found in the i-th chunk of images, with pixels if all have one size."""
+    """Item i is what was found in the i-th chunk of images, with pixels if all have `expected`,
+    height and width. From the first other size on, headers do unless all are to be decoded.
+    """
 
-    def __init__(self, images: Images, decoding: bool, keep: bool):
+    def __init__(self, images: Images, decoding: bool, expected: tuple[int, int] | None):
         self.images = images
         self.decoding = decoding
-        self.keep = keep
+        self.expected = expected
 
     def __len__(self) -> int:
         return -(-len(self.images) // CHUNK)
@@ -142,19 +152,22 @@ class ScanChunks(Dataset):
     def __getitem__(self, chunk: int) -> tuple[list[Found], Tensor | None]:
         found: list[Found] = []
         arrays: list[np.ndarray] = []
+        keeping = self.expected is not None
         for number in range(chunk * CHUNK, min((chunk + 1) * CHUNK, len(self.images))):
             try:
-                if not self.decoding and isinstance(self.images, StoredImages):
+                if isinstance(self.images, StoredImages) and not (self.decoding or keeping):
                     found.append(self.images.size_of(number))
                     continue
                 image = self.images.read(number)
                 found.append((image.height, image.width))
-                if self.keep:
+                keeping = keeping and found[-1] == self.expected
+                if keeping:
                     arrays.append(np.asarray(image))
+                else:
+                    arrays.clear()
             except UnreadableImageError as error:
                 found.append(error)
-        alike = len({array.shape for array in arrays}) == 1
-        return found, torch.from_numpy(np.stack(arrays)) if alike else None
+        return found, torch.from_numpy(np.stack(arrays)) if arrays else None
 
 
 def identity(item: Any) -> Any:
