@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -18,6 +19,7 @@ from torch.testing import assert_close
 from eqco.assembly import load, open_weights
 from eqco.assembly.export import export_weights
 from eqco.assembly.model_card import model_card, run_facts
+from eqco.cli.main import main
 from eqco.runtime.errors import InputError
 
 pytestmark = pytest.mark.end_to_end
@@ -267,6 +269,16 @@ def test_a_file_that_is_there_is_replaced_only_on_request(light_run, tmp_path):
     assert open_weights(file).feature_dim == 256
     with pytest.raises(InputError, match="is a folder"):
         exported(light_run, "safetensors", tmp_path, overwrite=True)
+
+
+def test_a_file_is_called_by_the_whole_name_of_its_run(plain_run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = shutil.copytree(plain_run, tmp_path / "runs" / "lr0.1")
+    assert main(["export", str(run), "--to", "safetensors"]) == 0
+    assert main(["export", str(run / "checkpoints" / "last.pt"), "--to", "safetensors"]) == 0
+    files = sorted(file.name for file in tmp_path.iterdir() if file.is_file())
+    names = ("last-safetensors", "lr0.1-safetensors")
+    assert files == [f"{name}{suffix}" for name in names for suffix in (".md", ".safetensors")]
 
 
 def test_baselines_are_not_exported(tmp_path):

@@ -6,6 +6,7 @@ import shutil
 import sys
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -21,6 +22,7 @@ from eqco.runtime.run_directory import write_json
 
 timm = pytest.importorskip("timm")
 huggingface_hub = pytest.importorskip("huggingface_hub")
+filter_repo_objects = huggingface_hub.utils.filter_repo_objects
 VALIDATION = {
     "images": 57,
     "of": "val",
@@ -152,19 +154,39 @@ def test_what_is_pushed_is_what_is_loaded(runs, tmp_path, monkeypatch, capsys):
 
     def upload_folder(self, **options):
         bound = inspect.signature(real_upload).bind(self, **options).arguments
-        shutil.copytree(bound["folder_path"], tmp_path / "hub" / bound["repo_id"])
+        folder = Path(bound["folder_path"])
+        files = [str(f.relative_to(folder)) for f in folder.rglob("*") if f.is_file()]
+        for name in filter_repo_objects(files, allow_patterns=bound["allow_patterns"]):
+            file = tmp_path / "hub" / bound["repo_id"] / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(folder / name, file)
 
     real_create, real_upload = (
         getattr(huggingface_hub.HfApi, name) for name in ("create_repo", "upload_folder")
     )
     monkeypatch.setattr(huggingface_hub.HfApi, "create_repo", create_repo)
     monkeypatch.setattr(huggingface_hub.HfApi, "upload_folder", upload_folder)
-    export(runs["light"], tmp_path / "mine", "--push", "me/mine", "--private")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "letter.txt").write_text("mine")
+    export(runs["light"], tmp_path / "mine", "--push", "me/mine", "--private", "--overwrite")
     assert "uploaded to https://huggingface.co/me/mine" in capsys.readouterr().out
     assert calls[0]["private"] is True
     images = torch.randn(2, 3, 32, 32)
     pushed = load(f"hf:{tmp_path / 'hub' / 'me' / 'mine'}")
+    assert not (tmp_path / "hub" / "me" / "mine" / "letter.txt").exists()
+    assert (tmp_path / "hub" / "me" / "mine" / "README.md").exists()
     assert torch.equal(pushed(images), load(runs["light"])(images))
+
+
+def test_no_head_of_another_run_stays_beside_a_backbone(tmp_path):
+    torch.save(resnet(18).state_dict(), tmp_path / "mine.pth")
+    folder = tmp_path / "mine"
+    (folder / "eqco").mkdir(parents=True)
+    (folder / "eqco" / "head.safetensors").write_text("of another run")
+    (folder / "letter.txt").write_text("mine")
+    export(tmp_path / "mine.pth", folder, "--image-size", "64", "--overwrite")
+    files = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()}
+    assert files == {"README.md", "config.json", "letter.txt", "model.safetensors"}
 
 
 def test_what_cannot_be_written_loaded_or_pushed_is_refused(tmp_path, monkeypatch, capsys):

@@ -172,6 +172,7 @@ def write_hub(weights: Weights, out: Path) -> tuple[str, ...]:
     write_safetensors(weights, out / HUB_WEIGHTS)
     write_config(weights, out)
     lines = [f'backbone = eqco.open_weights("hf:{out}").backbone']
+    (out / HUB_HEAD).unlink(missing_ok=True)  # of what the folder held before
     if weights.encoder is not None:
         head = replace(weights, backbone=weights.encoder.head, architecture=None)
         write_safetensors(head, out / HUB_HEAD)

@@ -49,7 +49,8 @@ def download(name: str) -> Path:
 def push_to_hub(folder: Path | str, name: str, *, private: bool = False) -> str:
     """Upload what `eqco export --to hub` has written as the repository USER/NAME.
 
-    The account is the one of `hf auth login`, or of the token in HF_TOKEN.
+    Other files of the folder are not uploaded. The account is the one of `hf auth login`, or of the
+    token in HF_TOKEN.
 
     Returns:
         The address of the repository.
@@ -61,7 +62,12 @@ def push_to_hub(folder: Path | str, name: str, *, private: bool = False) -> str:
     api = huggingface_hub.HfApi()
     try:
         address = api.create_repo(name, private=private, exist_ok=True)
-        api.upload_folder(repo_id=address.repo_id, folder_path=str(folder))
+        api.upload_folder(
+            repo_id=address.repo_id,
+            folder_path=str(folder),
+            allow_patterns=[HUB_WEIGHTS, HUB_CONFIG, HUB_CARD, HUB_HEAD],
+            delete_patterns=HUB_HEAD,  # one of an earlier export, where this one has none
+        )
     except errors as error:
         raise InputError(
             f"{folder} could not be uploaded to {name}: {first_line(error)} Go online, log in by "

@@ -64,7 +64,9 @@ def run(
         eqco export runs/simo --to hub --out my-encoder --push me/my-encoder
     """
     given = Path(weights).expanduser()
-    file = out or Path(f"{given.resolve().stem}-{to}{SUFFIXES[to]}")
+    place = given.resolve()
+    name = place.name if place.is_dir() else place.stem  # a run may be called lr0.1
+    file = out or Path(f"{name}-{to}{SUFFIXES[to]}")
     card = file / HUB_CARD if to == "hub" else file.with_suffix(".md")
     if card == file:
         raise InputError(f"--out {file} is the name of the card; give the weights another suffix.")
@@ -72,9 +74,9 @@ def run(
         raise InputError(f"--push {push} with --to {to}; only a folder of --to hub is uploaded.")
     if to == "hub":
         refuse_existing_folder(file, overwrite=overwrite)
-    for place in (card,) if to == "hub" else (file, card):
-        refuse_existing(place, overwrite=overwrite)
-        refuse_unwritable(place)
+    for each in (card,) if to == "hub" else (file, card):
+        refuse_existing(each, overwrite=overwrite)
+        refuse_unwritable(each)
     encoder = network.open(weights)
     if half is not None:
         encoder = half_of(encoder, half)
