@@ -1,13 +1,17 @@
 """Sweeps: every combination once for each seed, resumed, extended, and told in one table."""
 
+import shutil
+
 import pytest
 from photos import save_photos
 
 from eqco.cli.main import main
+from eqco.cli.sweep import parse
 from eqco.experiments.sweep import parse_over, sweep_experiment, sweep_table, with_values
-from eqco.recipes import Recipe, named_recipe, recipe_to_dict
+from eqco.recipes import Recipe, named_recipe, recipe_to_dict, with_settings
 from eqco.runtime.errors import InputError
 from eqco.runtime.records import Record, read_records
+from eqco.runtime.run_directory import write_json
 
 SMOKE = recipe_to_dict(named_recipe("simo", "smoke"))
 SMALL = ["--profile", "smoke", "--training.num-queries", "16", "--method.count", "4"]
@@ -89,6 +93,24 @@ def test_a_cell_is_the_mean_over_its_seeds(photos):
     assert ("objective.alpha=None", "probe, %") not in cells  # nobody measured it
 
 
+def test_results_on_other_numbers_of_images_are_of_other_cells(photos, tmp_path):
+    folder, over = shutil.copytree(photos, tmp_path / "photos"), {"method.count": [4]}
+    (before,) = sweep_experiment(str(folder), SMOKE, over).profiles["sweep"]
+    (same,) = sweep_experiment(str(folder), SMOKE, over).profiles["sweep"]
+    shutil.copy(photos / "class-0" / "0000.jpg", folder / "class-0" / "added.jpg")
+    (after,) = sweep_experiment(str(folder), SMOKE, over).profiles["sweep"]
+    assert (before.images, after.images) == (60, 61)
+    assert before.to_dict() == same.to_dict() != after.to_dict()
+    assert before.run_name(0) == same.run_name(0) != after.run_name(0)
+
+
+def test_the_seeds_of_a_sweep_are_its_own_and_not_those_of_a_recipe_in_a_file(tmp_path):
+    recipe = with_settings(named_recipe("simo", "smoke"), seed=3, num_queries=32)
+    write_json(tmp_path / "recipe.json", recipe_to_dict(recipe))
+    options = parse(["groceries", "--recipe", str(tmp_path / "recipe.json"), "--seeds", "1"])
+    assert (options.training.seed, options.training.num_queries, options.seeds) == (0, 32, (1,))
+
+
 @pytest.mark.end_to_end
 def test_a_sweep_ends_with_a_table_and_does_nothing_twice(photos, tmp_path, capsys):
     over = ["--over", "objective.alpha=None,256"]
@@ -128,6 +150,7 @@ def test_a_training_that_diverges_is_named_and_does_not_stop_the_others(photos, 
         (["--over", "method.count=4", "--cores", "0"], "--cores 0; it must be at least 1"),
         (["--over", "method.count=4", "--restarts", "-1"], "--restarts -1; it must be 0 or more"),
         (["--over", "method.count=4,99"], "count=99"),
+        (["--over", "method.count=4", "--training.seed", "3"], "--training.seed 3; give --seeds"),
         (["--over", "method.count=4", "--device", "toaster"], "--device toaster is no device"),
     ],
 )

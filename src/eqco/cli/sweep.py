@@ -25,7 +25,14 @@ from eqco.experiments.experiment import (
     planned_runs,
 )
 from eqco.experiments.sweep import SWEEP, SweepTask, parse_over, sweep_experiment
-from eqco.recipes import RECIPES, Recipe, named_recipe, read_recipe, recipe_to_dict
+from eqco.recipes import (
+    RECIPES,
+    Recipe,
+    named_recipe,
+    read_recipe,
+    recipe_to_dict,
+    with_settings,
+)
 from eqco.report.run_comparison import loss_note
 from eqco.report.tables import comparison_table, markdown, print_table
 from eqco.runtime.atomic_files import write_text
@@ -57,7 +64,8 @@ class Options(Recipe):
     seeds: tuple[int, ...] = (0,)
     """Each combination is trained once for each of them."""
     recipe: str = "simo"
-    """simo, mocov1, mocov2, simclr; or a JSON file such as a run's recipe.json."""
+    """simo, mocov1, mocov2, simclr; or a JSON file such as a run's recipe.json, of which all but
+    the seed is taken."""
     profile: str = "folder"
     """What a named recipe is scaled to; see `eqco recipes`."""
     unlabelled: bool = False
@@ -82,7 +90,7 @@ def parse(arguments: Sequence[str]) -> Options:
     if name in RECIPES or not Path(name).exists():
         recipe = named_recipe(name, profile)
     else:
-        recipe = read_recipe(Path(name))
+        recipe = with_settings(read_recipe(Path(name)), seed=0)  # --seeds has them
     settings = {entry.name: getattr(recipe, entry.name) for entry in fields(Recipe)}
     defaults = Options(recipe=name, profile=profile, **settings)
     return tyro.cli(

@@ -48,6 +48,7 @@ class SweepTask:
         channels: bands of every image; None: as the files are.
         recipe: of the training; its seed is the record's.
         values: the settings that make this cell, by their names.
+        images: how many the data have, in all splits: with more or fewer it is another training.
     """
 
     data: str
@@ -55,6 +56,7 @@ class SweepTask:
     channels: int | None = None
     recipe: Recipe
     values: tuple[tuple[str, Any], ...] = ()
+    images: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """As a record holds it."""
@@ -62,6 +64,7 @@ class SweepTask:
             "data": self.data,
             "unlabelled": self.unlabelled,
             "channels": self.channels,
+            "images": self.images,
             "training": recipe_to_dict(self.recipe),
         }
 
@@ -158,13 +161,14 @@ def sweep_experiment(
     ]
     if len({task.recipe for task in tasks}) < len(tasks):
         raise InputError("--over names a value twice; every cell must be another training.")
-    images = len(training_split(tasks[0].open()))
+    source = tasks[0].open()
+    tasks = [replace(task, images=sum(map(len, source.splits.values()))) for task in tasks]
     return Experiment(
         name=SWEEP,
         title=f"{', '.join(over)} on {data}",
         profiles={SWEEP: tasks},
         seeds={SWEEP: tuple(seeds)},
-        size=steps_in(images),
+        size=steps_in(len(training_split(source))),
         run=train_and_validate,
         compare=lambda records: sweep_table(tasks, records),
         store="records",
