@@ -309,6 +309,8 @@ def test_nothing_is_written_among_the_photos(tmp_path, capsys):
     folder.mkdir()
     open_source("groceries")["train"].images.read(0).save(folder / "mine.png")
     before = sorted(folder.rglob("*"))
-    assert main(["train", str(folder), "--profile", "smoke", "--out", str(folder)]) == 2
-    assert "is no run. Choose another --out" in capsys.readouterr().err
+    smoke = ["--profile", "smoke", "--out", str(folder)]
+    for data, message in ((str(folder), "Give --out outside it"), ("groceries", "is no run.")):
+        assert main(["train", data, *smoke]) == 2
+        assert message in capsys.readouterr().err
     assert sorted(folder.rglob("*")) == before

@@ -113,6 +113,7 @@ def transfer_detection(
         "classes": list(train.classes),
     }
     run = RunDirectory(Path(out))
+    run.refuse_started()
     with processes.process_group(device, timeout=timeout) as own, write_lock(run):
         # the detector trains its backbone; the given weights stay as they are
         parts = build(settings, copy.deepcopy(weights.backbone), train, own, workers)
