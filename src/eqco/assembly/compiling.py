@@ -34,9 +34,8 @@ def compile_encoders(method: Method) -> None:
 
 
 def compile_encoder(encoder: Encoder) -> None:
-    """Of the backbone and the head, since some methods ask for features alone."""
-    for part in (encoder.backbone, encoder.head):
-        part.compile(dynamic=False)
+    """The backbone, since some methods ask for features alone; the head is no work beside it."""
+    encoder.backbone.compile(dynamic=False)
 
 
 def check_compiler(device: torch.device) -> None:
