@@ -70,7 +70,7 @@ def test_recipes_are_listed_and_shown(columns, capsys, monkeypatch):
         (["--device", "cuda:7"], "--device cuda:7 cannot be used here"),
         (["--device", "toaster"], "--device toaster is no device; choose cpu"),
         (["--recipe", "mocov1", "--training.epochs", "5"], "optimiser.drops=(12, 16); they must"),
-        (["--out", "a-file"], "a-file cannot be written (File exists)"),
+        (["--out", "a-file"], "a-file is a file, and a run is a folder. Choose another --out."),
     ],
 )
 def test_bad_input_is_reported_without_traceback(arguments, message, capsys, tmp_path, monkeypatch):

@@ -179,7 +179,7 @@ def test_a_folder_of_other_things_is_no_place_for_a_cache(name, tmp_path, save_i
     stranger = tmp_path / "cache" / name
     stranger.parent.mkdir(parents=True)
     stranger.write_text("the user's")
-    message = rf"cache holds {name.split('/')[0]}, which is not of a cache .* pass --cache-gib 0"
+    message = rf"cache holds {name.split('/')[0]}, which is not of a cache .* with --cache-gib 0"
     with pytest.raises(InputError, match=message):
         cached(images, tmp_path)
     assert [file for file in (tmp_path / "cache").rglob("*") if file.is_file()] == [stranger]
@@ -199,7 +199,7 @@ def test_what_a_stopped_cache_of_other_files_has_left_is_removed(tmp_path, save_
 def test_a_disk_that_cannot_be_written_is_named_with_a_remedy(tmp_path, save_image):
     images = files(tmp_path, save_image, [(10, 12)] * 2)
     (tmp_path / "cache").write_text("in the way")
-    with pytest.raises(InputError, match="pass --cache-gib 0"):
+    with pytest.raises(InputError, match="with --cache-gib 0"):
         cached(images, tmp_path)
 
 

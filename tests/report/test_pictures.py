@@ -21,15 +21,16 @@ CELLS = [
 
 
 def test_a_table_has_a_line_for_each_row_and_a_gap_where_nothing_was_measured():
+    """Its seeds stand in each cell, since one has a single one."""
     header, lines = comparison_table(CELLS)
     assert header == ["", "f̂ is", "K=64", "K=512"]
     assert lines[0] == [
         "eqco",
         "estimate / bound",
-        "1.25 ±0.25 (1.5, -0.25)",
-        "1.00 ±0.00 (0.9, +0.10)",
+        "1.25 ±0.25 (n = 2) (1.5, -0.25)",
+        "1.00 ±0.00 (n = 2) (0.9, +0.10)",
     ]
-    assert lines[1] == ["infonce", "bound", "0.50", "–"]
+    assert lines[1] == ["infonce", "bound", "0.50 (n = 1)", "–"]
 
 
 def test_a_part_of_a_table_stands_below_its_title():

@@ -468,6 +468,7 @@ def finish(
     images = components.loader.split.images
     step = 0 if state is None else state["step"]
     if step == components.intervals.total_steps and run.result.exists():
+        run.read_metrics()  # which refuses damaged ones
         return Outcome(path=run.path, step=step, probe=read_object(run.result)["probe"])
     if isinstance(images, CachedImages):
         fill_cache(images)  # which the probe at the end reads too

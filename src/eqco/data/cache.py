@@ -221,8 +221,8 @@ def own_files(folder: Path) -> list[Path]:
     if strangers:
         raise InputError(
             f"{folder} holds {min(strangers)}, which is not of a cache of decoded images. Move it "
-            f"away, choose another --out, or pass --cache-gib 0 to decode every image in every "
-            f"epoch."
+            f"away, choose another --out, or start a new run with --cache-gib 0 to decode every "
+            f"image in every epoch."
         )
     return there
 
@@ -233,7 +233,7 @@ def explain_failure(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        remedy = "or pass --cache-gib 0 to decode every image in every epoch."
+        remedy = "or start a new run with --cache-gib 0 to decode every image in every epoch."
         raise unwritable_error(folder, error, remedy) from error
 
 

@@ -68,6 +68,8 @@ class RunDirectory:
 
         A run that was stopped before its first checkpoint has nothing to resume, and starts anew.
         """
+        if self.path.exists() and not self.path.is_dir():
+            raise InputError(f"{self.path} is a file, and a run is a folder. Choose another --out.")
         if any(self.checkpoints.glob("*.pt")):
             if self.result.exists():
                 longer = f"train it longer: eqco train --extend {self.quoted} --training.epochs N"
