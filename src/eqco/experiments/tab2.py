@@ -79,7 +79,7 @@ def beyond_the_paper(scale: Scale) -> list[Cell]:
     tasks += [
         (title, framework(name, scale, few=FEW, alpha=alpha))
         for title, name in CHOOSABLE.items()
-        for alpha in (None, float(scale.memory))
+        for alpha in (None, imitated(name, scale))
     ]
     tasks += [
         ("SimCLR", simclr(scale, count=FEW, alpha=alpha)) for alpha in (None, scale.num_queries)
@@ -90,6 +90,16 @@ def beyond_the_paper(scale: Scale) -> list[Cell]:
     ]
     tasks += [(title, framework(name, scale)) for title, name in LATER.items()]
     return [row_of(title, task, scale) for title, task in tasks]
+
+
+def imitated(name: str, scale: Scale) -> float:
+    """α of few negatives: the K of the system's own queue or bank; beside a batch, as many as the
+    longest queue holds.
+    """
+    method, n = framework(name, scale).recipe.method, scale.num_queries
+    own = method.num_negatives(n) if method.num_batch_negatives(n) is None else scale.memory
+    assert own is not None
+    return float(own)
 
 
 def without_negatives(scale: Scale, titles: Collection[str]) -> list[Cell]:
