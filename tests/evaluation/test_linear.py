@@ -1,5 +1,6 @@
 """The linear protocol: its schedule, a backbone that stays, and a classifier that learns."""
 
+import math
 import signal
 from dataclasses import replace
 
@@ -53,6 +54,23 @@ def test_the_rate_is_the_published_one_at_every_epoch():
     )
     assert (moco.weight_decay, moco.epochs, moco.batch_size) == (0.0, 100, 256)
     assert (simclr.weight_decay, simclr.epochs, simclr.batch_size) == (1e-6, 90, 256)
+
+
+@pytest.mark.parametrize(
+    ("name", "epochs", "decay", "rates"),
+    [
+        ("pycontrast", 60, 0.0, {0: 30, 29: 30, 30: 6, 40: 1.2, 50: 0.24, 59: 0.24}),
+        ("mocov3", 90, 0.0, {0: 0.1, 45: 0.05, 89: 0.1 * (1 + math.cos(math.pi * 89 / 90)) / 2}),
+        ("mocov3-vit", 90, 0.0, {0: 3, 30: 2.25, 45: 1.5}),  # cos 60° is ½
+        ("byol", 80, 0.0, {0: 0.2, 40: 0.1}),
+        ("swav", 100, 1e-6, {0: 0.3, 50: 0.15}),
+    ],
+)
+def test_the_rate_is_that_of_each_systems_own_code(name, epochs, decay, rates):
+    protocol = LINEAR_PROTOCOLS[name]
+    found = {epoch: protocol.rate(epoch * 7, 7) for epoch in rates}
+    assert found == pytest.approx(rates)
+    assert (protocol.epochs, protocol.weight_decay, protocol.batch_size) == (epochs, decay, 256)
 
 
 def test_drops_keep_their_share_of_a_shorter_training():

@@ -13,7 +13,9 @@ from eqco.experiments import training_runs
 from eqco.experiments.catalog import EXPERIMENTS
 from eqco.experiments.experiment import RunContext
 from eqco.experiments.grid import pretrain_and_evaluate
-from eqco.experiments.tasks import moco, simclr, simo
+from eqco.experiments.tab2 import CELLS as TAB2_CELLS
+from eqco.experiments.tab2 import FEW
+from eqco.experiments.tasks import framework, moco, simclr, simo
 from eqco.experiments.training_runs import IMAGES
 from eqco.recipes import RECIPES, named_recipe
 from eqco.recipes.profiles import PAPER
@@ -51,6 +53,10 @@ def imagenet(folder):
     return Source(source.name, {"train": many, "val": source["val"]})
 
 
+# as published; 30 for the others
+LINEAR_RATES = {"simclr": 0.1, "simclrv2": 0.1, "mocov3": 0.1, "byol": 0.2, "swav": 0.3}
+
+
 def steps_per_epoch(recipe):
     return IMAGENET // recipe.training.num_queries
 
@@ -64,8 +70,30 @@ def test_every_run_is_a_resnet50_on_imagenet_by_the_linear_protocol():
         assert recipe.encoder.backbone == ("resnet50-ln" if patches else usual), name
         assert recipe.data.image_size == (260 if patches else 224), name
         assert run.data == "imagenet", name
-        simclr = recipe.method.name == "simclr" and not transformer
-        assert run.accuracy.learning_rate == (0.1 if simclr else 30), name
+        rate = 3 if transformer else LINEAR_RATES.get(recipe.method.name, 30)
+        assert run.accuracy.learning_rate == rate, name
+
+
+def test_a_high_linear_rate_is_for_features_that_sgd_trained():
+    """MoCo's rate of 30 is a hundred times that of systems trained by LARS."""
+    for name, recipe, run in RUNS:
+        if recipe.optimiser.name == "lars":
+            assert run.accuracy.learning_rate <= 0.3, name
+
+
+@pytest.mark.parametrize("name", ["cmc", "pirl", "infomin"])
+def test_systems_of_pycontrast_are_evaluated_as_there(name):
+    found = framework(name, PAPER).accuracy
+    assert (found.epochs, found.weight_decay, found.drop_factor) == (60, 0, 0.2)
+    assert [round(drop * found.epochs) for drop in found.drops] == [30, 40, 50]
+
+
+def test_few_negatives_stand_in_for_those_of_the_system_they_are_taken_from():
+    cells = [cell for cell in TAB2_CELLS["paper"] if cell.at.num_negatives == FEW]
+    found = {cell.at.framework: cell.at.alpha for cell in cells if cell.at.alpha is not None}
+    for name in ("MoCo v2", "InfoMin Aug.", "SimCLR v2", "MoCo v3"):
+        assert found[name] == 65536, name
+    assert (found["CMC"], found["PIRL"]) == (16384, 32000)
 
 
 def test_runs_are_as_long_as_the_paper_says():

@@ -286,9 +286,10 @@ def describe_protocol(
     if protocol == "probe" or linear is None:
         return "Probe: penalty chosen on a fifth of train."
     drops = " and ".join(f"{round(drop * linear.epochs)}" for drop in linear.drops)
+    falling = "along a cosine" if linear.schedule == "cosine" else f"with drops after {drops}"
     return (
         f"Linear: SGD, rate {linear.learning_rate:g}, weight decay {linear.weight_decay:g}, "
-        f"{linear.epochs} epochs with drops after {drops}, batches of {linear.batch_size}."
+        f"{linear.epochs} epochs {falling}, batches of {linear.batch_size}."
     )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -24,15 +25,21 @@ __all__ = ["LINEAR_PROTOCOLS", "LinearProtocol", "LinearResult", "train_linear"]
 
 @dataclass(frozen=True, kw_only=True)
 class LinearProtocol:
-    """SGD with momentum 0.9; the rate falls to a tenth after each share of the epochs in `drops`.
+    """SGD with momentum 0.9; the rate falls along a cosine, or after shares of the epochs.
 
     The learning rate belongs to batches of 256 and is not scaled.
+
+    Args:
+        drops: shares of the epochs, after each of which the rate is multiplied with `drop_factor`.
+        schedule: steps: by the drops; cosine: to 0, without drops.
     """
 
     learning_rate: float
     weight_decay: float
     epochs: int
-    drops: tuple[float, ...]
+    drops: tuple[float, ...] = ()
+    drop_factor: float = 0.1
+    schedule: Literal["steps", "cosine"] = "steps"
     batch_size: int = 256
 
     def __post_init__(self) -> None:
@@ -47,20 +54,33 @@ class LinearProtocol:
         ends = {round(drop * self.epochs) * steps_per_epoch for drop in self.drops}
         factor = learning_rate_factor(
             step,
-            schedule="steps",
+            schedule=self.schedule,
             total_steps=total,
             # in a training too short for a share of its own, a drop is left out
             drops=tuple(sorted(end for end in ends if 0 < end < total)),
+            drop_factor=self.drop_factor,
         )
         return self.learning_rate * factor
 
 
-# Paper: MoCo's 100 epochs; the authors' release stops at 90, after the same drops.
+# Paper: MoCo's 100 epochs; the authors' release stops at 90, after the same drops. The others are
+# those of each system's own code; docs/paper_notes.md has what differs.
 LINEAR_PROTOCOLS = {
     "moco": LinearProtocol(learning_rate=30.0, weight_decay=0.0, epochs=100, drops=(0.6, 0.8)),
     "simclr": LinearProtocol(
         learning_rate=0.1, weight_decay=1e-6, epochs=90, drops=(60 / 90, 80 / 90)
     ),
+    "pycontrast": LinearProtocol(
+        learning_rate=30.0,
+        weight_decay=0.0,
+        epochs=60,
+        drops=(1 / 2, 2 / 3, 5 / 6),
+        drop_factor=0.2,
+    ),
+    "mocov3": LinearProtocol(learning_rate=0.1, weight_decay=0.0, epochs=90, schedule="cosine"),
+    "mocov3-vit": LinearProtocol(learning_rate=3.0, weight_decay=0.0, epochs=90, schedule="cosine"),
+    "byol": LinearProtocol(learning_rate=0.2, weight_decay=0.0, epochs=80, schedule="cosine"),
+    "swav": LinearProtocol(learning_rate=0.3, weight_decay=1e-6, epochs=100, schedule="cosine"),
 }
 
 

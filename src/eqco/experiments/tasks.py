@@ -23,6 +23,12 @@ __all__ = [
 ]
 
 GRADIENT_MOMENTS = 4  # a quarter, a half, three quarters and the end
+# By which linear protocol a recipe is evaluated, where that is not MoCo's: features of LARS and of
+# transformers are of another size. Paper: those of CPC v2 and of SimCLR with a transformer are not
+# published for these networks.
+PROTOCOLS = {"simclr": "simclr", "simclrv2": "simclr", "mocov3": "mocov3", "byol": "byol"}
+PROTOCOLS |= {"swav": "swav", **dict.fromkeys(("infomin", "cmc", "pirl"), "pycontrast")}
+PROTOCOLS |= dict.fromkeys(("mocov3-vit", "simclr-vit"), "mocov3-vit")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,13 +164,13 @@ def framework(
         wanted = {"count": few, "queue_size": 0} if "count" in own else {"queue_size": few}
         changes: dict[str, Any] = {name: wanted[name] for name in wanted.keys() & own}
         recipe = replace(recipe, method=replace(recipe.method, **changes))
-    return evaluation_task(recipe, scale)
+    return evaluation_task(recipe, scale, PROTOCOLS.get(name, "moco"))
 
 
 def simclr(scale: Scale, *, count: int, alpha: float | None) -> TrainingTask:
     """A training of SimCLR; negatives are drawn from both views."""
     published = replace(RECIPES["simclr"], method=SimCLRSettings(count=count))
-    return evaluation_task(at_scale(with_alpha(published, alpha), scale), scale, protocol="simclr")
+    return evaluation_task(at_scale(with_alpha(published, alpha), scale), scale, "simclr")
 
 
 def short_recipe(
