@@ -15,8 +15,8 @@ from eqco.assembly.parts import build_probe
 from eqco.assembly.runs import RunInfo
 from eqco.contrast import Objective
 from eqco.data import Batch, DataSettings, source_from_dataset
-from eqco.encoders import Encoder, LightEncoder, Pixels, linear_head
-from eqco.encoders.batch_norm import SplitBatchNorm2d
+from eqco.encoders import Encoder, LightEncoder, Pixels, linear_head, mlp_head
+from eqco.encoders.batch_norm import SplitBatchNorm2d, split_batch_norm
 from eqco.methods import METHODS, CPCSettings, MethodParts
 from eqco.recipes import named_recipe
 from eqco.recipes.profiles import scale_method
@@ -45,15 +45,15 @@ def noise():
     return source_from_dataset([(image, 0) for image in pixels])
 
 
-def pays(encoder=None, steps=10**9):
+def pays(encoder=None, passes=10**9):
     encoder = encoder or Encoder(LightEncoder(), linear_head(256, 4))
     return compiling.compiling_pays(
-        encoder, num_images=16, size=16, steps=steps, precision="float32"
+        encoder, num_images=16, size=16, passes=passes, precision="float32"
     )
 
 
 def trial_of(monkeypatch, *, compiled):
-    """A step that takes a second, and `compiled` seconds once the network is compiled; the sizes of
+    """A pass that takes a second, and `compiled` seconds once the network is compiled; the sizes of
     the batches that were timed.
     """
     sizes = []
@@ -64,7 +64,7 @@ def trial_of(monkeypatch, *, compiled):
         return [one * len(images) / 16 for one in each]
 
     monkeypatch.setattr(compiling, "missing_tool", lambda: "")
-    monkeypatch.setattr(compiling, "seconds_per_step", seconds)
+    monkeypatch.setattr(compiling, "seconds_per_pass", seconds)
     return sizes
 
 
@@ -73,16 +73,39 @@ def test_a_long_run_is_compiled_where_a_trial_of_its_batch_is_faster(
     compiled, chosen, monkeypatch, capsys
 ):
     sizes = trial_of(monkeypatch, compiled=compiled)
-    assert pays(steps=1200) is chosen
+    assert pays(passes=1200) is chosen
     assert sizes == [2, 16]
     assert "trying whether compiling the encoder saves time" in capsys.readouterr().err
 
 
 def test_a_short_run_is_not_tried(monkeypatch, capsys):
     sizes = trial_of(monkeypatch, compiled=0.1)
-    assert not pays(steps=1199)
+    assert not pays(passes=1199)
     assert sizes == [2]
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("num_images", "bn_groups"), [(200, 2), (24, 2), (16, 2), (64, 8), (8, 4), (12, 1), (2, 1)]
+)
+def test_batch_norm_in_groups_takes_the_batches_of_the_trial(num_images, bn_groups, monkeypatch):
+    """The short one, of whole groups, and the whole one; both are timed for real."""
+    monkeypatch.setattr(compiling, "missing_tool", lambda: "")
+    monkeypatch.setattr(nn.Module, "compile", lambda self, dynamic: None)
+    encoder = split_batch_norm(Encoder(LightEncoder(), mlp_head(256, 4)), bn_groups)
+    sizes = []
+    encoder.backbone.register_forward_pre_hook(lambda _, given: sizes.append(len(given[0])))
+    compiling.compiling_pays(
+        encoder,
+        num_images=num_images,
+        size=16,
+        passes=10**9,
+        precision="float32",
+        bn_groups=bn_groups,
+    )
+    assert all(size % bn_groups == 0 for size in sizes)
+    assert min(sizes) <= max(2 * bn_groups, num_images / 8)
+    assert max(sizes) == num_images
 
 
 def test_auto_compiles_neither_foreign_networks_nor_several_processes(monkeypatch):

@@ -20,10 +20,11 @@ from eqco.runtime.errors import InputError
 __all__ = ["check_compiler", "compile_encoders", "compiling_pays"]
 
 # What compiling gains differs between networks and machines (benchmarks/compiling.py), so that a
-# long run tries it, which costs the compiler's wait and a few steps.
-LONG = 1200.0  # seconds of one view's passes through the encoder: a training of an hour or so
-GAIN = 0.05  # the share of a step that has to be saved
-TIMED_STEPS = 3
+# long run tries it, which costs the compiler's wait and a few passes. A pass is one view's, forward
+# and backward through the encoder that is trained: not of other views or encoders, nor the data.
+LONG = 1200.0  # seconds of all passes of a training
+GAIN = 0.05  # the share of a pass that has to be saved
+TIMED_PASSES = 3
 
 
 def compile_encoders(method: Method) -> None:
@@ -63,24 +64,31 @@ def missing_tool() -> str:
 
 
 def compiling_pays(
-    encoder: Encoder, *, num_images: int, size: int, steps: int, precision: Precision
+    encoder: Encoder,
+    *,
+    num_images: int,
+    size: int,
+    passes: int,
+    precision: Precision,
+    bn_groups: int = 1,
 ) -> bool:
     """What auto chooses: to compile networks of ours, on a CPU, by one process, in a long run,
     where a trial shows that it saves time. The wait for the trial is announced.
 
     Args:
-        encoder: what a step trains, by `num_images` of `size` pixels at once.
-        steps: how often it does.
+        encoder: what is trained, by `num_images` of `size` pixels at once.
+        passes: how often they pass through it.
+        bn_groups: that its batch norm cuts them into.
     """
     device = next(encoder.parameters()).device
     ours = isinstance(encoder.backbone, LightEncoder | ResNet)
     if processes.world_size() > 1 or device.type != "cpu" or not ours or missing_tool():
         return False
-    few = max(2, num_images // 8)  # so that start-up stays short
+    few = few_images(num_images, bn_groups)
     images = torch.zeros(num_images, in_channels_of(encoder), size, size)
     plain = copy.deepcopy(encoder).train()
-    (short,) = seconds_per_step([plain], images[:few], precision)
-    if short * num_images / few * steps < LONG:
+    (short,) = seconds_per_pass([plain], images[:few], precision)
+    if short * num_images / few * passes < LONG:
         return False
     print(
         "a long training: trying whether compiling the encoder saves time, up to a minute or so",
@@ -89,18 +97,28 @@ def compiling_pays(
     )
     compiled = copy.deepcopy(encoder).train()
     compile_encoder(compiled)
-    before, after = seconds_per_step([plain, compiled], images, precision)
+    before, after = seconds_per_pass([plain, compiled], images, precision)
     return after < (1 - GAIN) * before
 
 
-def seconds_per_step(
+def few_images(num_images: int, bn_groups: int) -> int:
+    """About an eighth of a batch, so that start-up stays short: whole groups of batch norm, of two
+    images at least.
+
+    >>> few_images(200, 1), few_images(200, 2), few_images(64, 8), few_images(8, 4)
+    (25, 24, 16, 8)
+    """
+    return min(num_images, bn_groups * max(2, num_images // (8 * bn_groups)))
+
+
+def seconds_per_pass(
     encoders: Sequence[nn.Module], images: Tensor, precision: Precision
 ) -> list[float]:
     """Time of forward and backward by each, which take turns: the shortest of a few after one that
     is not counted.
     """
     times: list[list[float]] = [[] for _ in encoders]
-    for _ in range(1 + TIMED_STEPS):
+    for _ in range(1 + TIMED_PASSES):
         for encoder, taken in zip(encoders, times, strict=True):
             start = time.perf_counter()
             with autocast_to(precision, images.device):

@@ -218,8 +218,9 @@ def build_components(
             method.encoder,
             num_images=at_once,
             size=size,
-            steps=intervals.total_steps * settings.accumulation_steps,
+            passes=intervals.total_steps * settings.accumulation_steps,
             precision=precision,
+            bn_groups=recipe.encoder.bn_groups,
         )
     elif compiled:
         check_compiler(device)
