@@ -18,6 +18,14 @@ def test_the_table_has_margin_rate_and_steps(capsys):
         assert words in out
 
 
+def test_the_parts_of_k_are_shown(capsys):
+    assert main(["plan", "--framework", "simclrv2"]) == 0
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert "negatives per query K 66046" in lines
+    assert "of them in the batch 510 of 510" in lines
+    assert "of them in the queue 65536" in lines
+
+
 def test_warnings_and_the_lines_for_other_code_are_printed(capsys):
     options = ["--framework", "mocov2", "--num-negatives", "16", "--alpha", "65536"]
     assert main(["plan", *options]) == 0

@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 from torch.profiler import ProfilerActivity, profile
 
 import eqco
+from eqco.methods import SimCLRv2Settings
+from eqco.planning.counts import KeyCounts, whole_loss_bytes
 from eqco.planning.footprint import (
     format_bytes,
     largest_queue,
@@ -59,7 +61,7 @@ def loss_of_simo(n, dim, count):
     return call
 
 
-def loss_of_simclr(n, dim, memory=0):
+def loss_of_simclr(n, dim, memory=0, count=None):
     first, second = (torch.randn(n, dim, requires_grad=True) for _ in range(2))
     rows, queue = torch.arange(n), eqco.Negatives(torch.randn(memory, dim))
 
@@ -68,6 +70,10 @@ def loss_of_simclr(n, dim, memory=0):
         contrasts = []
         for a, b in ((first, second), (second, first)):
             negatives = eqco.in_batch_negatives(b, a, index=rows)
+            if count is not None:
+                negatives = eqco.sampled_negatives(
+                    negatives, count, seed=0, step=0, index=rows, num_queries=n
+                )
             if memory:
                 negatives = eqco.combine_negatives(negatives, queue)
             contrasts.append(eqco.Contrast(a, b, negatives, 0.5))
@@ -78,6 +84,13 @@ def loss_of_simclr(n, dim, memory=0):
 
 def two_views(n, dim):
     return loss_bytes([n, n], 2 * n - 2, dim, pool=2 * n, offered=2 * n - 2, trained=2 * n)
+
+
+def beside_a_queue(n, dim, memory, count=None):
+    """Of SimCLR's contrasts, with all negatives of the batch or some, and a queue."""
+    method = SimCLRv2Settings(count=count, queue_size=memory)
+    batch = 2 * n - 2 if count is None else count
+    return whole_loss_bytes(method, n, dim, KeyCounts(batch=batch, queue=memory))
 
 
 def loss_of_cpc(n, dim, per_image):
@@ -119,12 +132,11 @@ def patches(n, dim, per_image):
         # each keeps up to half of 64 MiB
         (loss_of_simclr(2000, 32), two_views(2000, 32)),
         (loss_of_simclr(2100, 32), two_views(2100, 32)),
-        # keys of a memory want no gradient, and the pool of both is made for each contrast
-        (
-            loss_of_simclr(256, 32, memory=20_000),
-            loss_bytes([256, 256], 20_510, 32, pool=20_512, offered=20_510, trained=512)
-            + 2 * queue_bytes(20_512, 32),
-        ),
+        # keys of a queue want no gradient, and the pool of both is made for each contrast
+        (loss_of_simclr(256, 32, 20_000), beside_a_queue(256, 32, 20_000)),
+        # where few are drawn of the batch, the row numbers of all K as well
+        (loss_of_simclr(256, 32, 20_000, 16), beside_a_queue(256, 32, 20_000, 16)),
+        (loss_of_simclr(64, 128, 4096, 16), beside_a_queue(64, 128, 4096, 16)),
         # contrasts of one chunk, and of several that fit no eighth of 64 MiB
         (loss_of_cpc(64, 64, (8, 4) * 4), patches(64, 64, (8, 4) * 4)),
         (loss_of_cpc(160, 16, (11, 4) * 4), patches(160, 16, (11, 4) * 4)),
@@ -157,19 +169,21 @@ def test_a_queue_takes_what_its_buffer_takes():
 
 
 @given(
-    memory=st.integers(10**6, 10**9), n=st.sampled_from([8, 256]), dim=st.sampled_from([32, 128])
+    memory=st.integers(10**7, 10**9),
+    contrasts=st.sampled_from([[8], [256], [256, 256]]),
+    dim=st.sampled_from([32, 128]),
 )
-def test_the_largest_queue_fits_and_one_more_key_does_not(memory, n, dim):
-    k = largest_queue(memory, n, dim)
+def test_the_largest_queue_fits_and_one_more_key_does_not(memory, contrasts, dim):
+    k = largest_queue(memory, contrasts, dim)
     fits, exceeds = (
-        queue_bytes(each, dim) + loss_bytes([n], each, dim, pool=each) for each in (k, k + 1)
+        queue_bytes(each, dim) + loss_bytes(contrasts, each, dim, pool=each) for each in (k, k + 1)
     )
     assert fits <= memory < exceeds
 
 
 def test_too_little_memory_is_refused_with_the_least():
     with pytest.raises(InputError, match=r"--memory 1\.0 KB is too little: .* takes 789\.0 KB"):
-        largest_queue(1000, 256, 128)
+        largest_queue(1000, [256], 128)
 
 
 @pytest.mark.parametrize(

@@ -70,11 +70,42 @@ def test_one_image_has_negatives_where_they_are_patches_of_its_own(alpha):
 def test_a_memory_beside_the_batch_is_counted_and_held():
     p = plan("simclrv2")
     assert (p.num_negatives, p.negatives_offered) == (510 + 65536, 510)
+    assert (p.negatives_in_batch, p.negatives_in_queue) == (510, 65536)
     assert p.queue_bytes == 65536 * 128 * 4
     assert p.logits_bytes == 2 * 256 * (510 + 65536) * 4
     assert p.learning_rate == pytest.approx(0.075 * 16)  # √256
     assert plan("swav").queue_bytes == 3840 * 2 * 128 * 4  # features of two crops
     assert plan("mocov3").logits_bytes == 2 * 256 * 255 * 4  # two directions
+
+
+@pytest.mark.parametrize(
+    ("framework", "given", "batch", "queue"),
+    [
+        # K alone is of the batch as far as that goes
+        ("simclrv2", {"num_negatives": 16}, 16, 0),
+        ("simclrv2", {"num_negatives": 510}, 510, 0),
+        ("simclrv2", {"num_negatives": 70_000}, 510, 69_490),
+        ("simclrv2", {"queue_size": 100}, 510, 100),
+        ("simclrv2", {"num_negatives": 16 + 65536, "queue_size": 65536}, 16, 65536),
+        ("simo", {"queue_size": 100}, 16, 100),
+        ("simo", {"num_negatives": 355, "queue_size": 100}, 255, 100),
+        ("mocov2", {"num_negatives": 100}, 0, 100),
+        ("cmc", {"num_negatives": 100}, 0, 0),
+    ],
+)
+def test_k_is_split_between_batch_and_queue(framework, given, batch, queue):
+    p = plan(framework, **given)
+    assert (p.negatives_in_batch, p.negatives_in_queue) == (batch, queue)
+    assert p.queue_bytes == queue * 128 * 4
+    assert p.num_negatives == given.get("num_negatives", batch + queue)
+
+
+def test_few_negatives_of_the_batch_alone_take_no_room_for_a_queue():
+    few, all_of_them = plan("simclrv2", num_negatives=16), plan("simclrv2")
+    assert few.loss_bytes == plan("simclr", num_negatives=16).loss_bytes
+    assert few.loss_bytes < all_of_them.loss_bytes / 10
+    assert few.snippets
+    assert not all_of_them.snippets
 
 
 def test_a_queue_has_any_length_and_a_batch_what_it_offers():
@@ -91,7 +122,9 @@ def test_a_queue_has_any_length_and_a_batch_what_it_offers():
 def test_a_memory_budget_chooses_the_longest_queue():
     p = plan("mocov2", memory=64_000_000, alpha=65536)
     assert p.num_negatives == 117_320
-    assert p.queue_bytes + p.loss_bytes <= 64_000_000
+    for framework in ("mocov2", "infomin"):  # of two contrasts
+        p = plan(framework, memory=64_000_000)
+        assert 63_990_000 < p.queue_bytes + p.loss_bytes <= 64_000_000
 
 
 def test_a_memory_bank_has_a_row_for_each_image_and_offers_the_others():
@@ -165,6 +198,12 @@ def test_a_queue_as_long_as_the_data_set_holds_the_querys_own_image():
         "for 50% of the queries", "mocov2", num_negatives=50_000, dataset_size=50_000
     )
     assert not warnings_of("own image", "mocov2", num_negatives=4096, dataset_size=50_000)
+    # a queue beside the batch as well, whatever the batch offers
+    for framework in ("simclrv2", "infomin"):
+        assert warnings_of(
+            "A queue of 65536 keys beside 10000 images: for 100%", framework, dataset_size=10_000
+        )
+    assert not warnings_of("own image", "simclrv2", num_negatives=510, dataset_size=10_000)
     assert not warnings_of("own image", "simclr", num_queries=1000, dataset_size=1000)
 
 
@@ -195,7 +234,18 @@ def test_a_plan_is_a_value():
             "--num-negatives=16, but cpc scores each query against all 9215 keys .*"
             "Leave --num-negatives out",
         ),
-        ({"framework": "simclrv2", "num_negatives": 70000}, "offers 510 .* and its memory 65536"),
+        (
+            {"framework": "simclrv2", "num_negatives": 16, "queue_size": 65536},
+            "offers 510 .* beside it has 65536. Choose 65537 to 66046, .* change --queue-size",
+        ),
+        ({"framework": "simclrv2", "memory": 10**9}, "simclrv2 has those of its batch beside it"),
+        ({"framework": "simclrv2", "queue_size": -1}, "--queue-size=-1; it must be at least 0"),
+        ({"framework": "mocov2", "queue_size": 9}, "are all in its queue: give --num-negatives"),
+        ({"framework": "pirl", "queue_size": 9}, "pirl does not have. Leave it out"),
+        ({"framework": "swav", "queue_size": 9}, "--queue-size=9, but swav has no negatives"),
+        ({"framework": "byol", "num_queries": 1}, "byol has batch norm, which needs 2 images"),
+        ({"framework": "swav", "num_queries": 1}, "swav has batch norm, which needs 2 images"),
+        ({"framework": "byol", "temperature": 1.0}, r"--temperature=1\.0, but .* byol has none"),
         (
             {"num_negatives": 256},
             "--num-negatives=256, but a batch of --num-queries=256 offers 255 negatives",

@@ -20,6 +20,7 @@ def run(
     framework: str = "simo",
     num_queries: int | None = None,
     num_negatives: int | None = None,
+    queue_size: int | None = None,
     memory: str | None = None,
     alpha: float | None = None,
     temperature: float | None = None,
@@ -37,7 +38,8 @@ def run(
     Args:
         framework: a name of `eqco recipes`, such as simo or mocov2.
         num_queries: N, queries per batch over all processes; for simclr, pairs.
-        num_negatives: K, the negatives of each query.
+        num_negatives: K, the negatives of each query, in the batch and in a queue.
+        queue_size: those of K in a queue beside the batch, of simo and simclrv2.
         memory: in place of K: the longest queue that fits, with its loss, such as 512MB.
         alpha: how many negatives those present stand in for; inf: the decoupled loss; K: plain
             InfoNCE.
@@ -52,6 +54,7 @@ def run(
     Examples:
         eqco plan --num-queries 256 --num-negatives 16 --alpha 256
         eqco plan --framework mocov2 --memory 64MB --alpha 65536
+        eqco plan --framework simo --num-queries 16 --num-negatives 255 --queue-size 240
         eqco plan --framework simclr --num-queries 128 --dataset-size 50000 --epochs 100 --json
     """
     if from_run is not None:
@@ -65,6 +68,7 @@ def run(
         framework,
         num_queries=num_queries,
         num_negatives=num_negatives,
+        queue_size=queue_size,
         memory=None if memory is None else parse_bytes(memory),
         alpha=alpha,
         temperature=temperature,
@@ -132,7 +136,13 @@ def lines_without_negatives(p: Plan) -> list[list[str]]:
 def plan_lines(worked_out: ContrastPlan) -> list[list[str]]:
     """Lines of the table: what, and how much."""
     p = worked_out
-    offered = "" if p.negatives_offered is None else f" of {p.negatives_offered} in the batch"
+    in_batch = f"{p.negatives_in_batch} of {p.negatives_offered}"
+    counts = [["negatives per query K", str(p.num_negatives)]]
+    if p.negatives_in_batch and p.negatives_in_queue:
+        counts += [["  of them in the batch", in_batch]]
+        counts += [["  of them in the queue", str(p.negatives_in_queue)]]
+    elif p.negatives_in_batch:
+        counts = [["negatives per query K", f"{in_batch} in the batch"]]
     kind = "a bound"
     if p.largest_overshoot == math.inf:
         kind = "an estimate"
@@ -140,7 +150,7 @@ def plan_lines(worked_out: ContrastPlan) -> list[list[str]]:
         kind = f"an estimate, at most {p.largest_overshoot:.2g} above"
     return [
         ["queries per batch N", str(p.num_queries)],
-        ["negatives per query K", f"{p.num_negatives}{offered}"],
+        *counts,
         ["negatives stood in for, α", f"{p.alpha:g}"],
         ["temperature τ", f"{p.temperature:g}"],
         ["margin m = τ·log(α/K)", f"{p.margin:.4f}"],

@@ -16,6 +16,7 @@ from eqco.runtime.errors import InputError
 
 __all__ = [
     "format_bytes",
+    "joining_bytes",
     "largest_queue",
     "logits_bytes",
     "loss_bytes",
@@ -23,7 +24,7 @@ __all__ = [
     "queue_bytes",
 ]
 
-FLOAT = 4  # bytes of a float32
+FLOAT, PLACE = 4, 8  # bytes of a float32, and of a row number
 UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
 
@@ -117,21 +118,41 @@ def contrast_bytes(
     return Part(queries + (kept if kept <= kept_bytes else 0), passing)
 
 
-def largest_queue(memory: int, num_queries: int, dim: int) -> int:
+def joining_bytes(
+    contrasts: Sequence[int], num_negatives: int, dim: int, *, pool: int, drawn: bool
+) -> int:
+    """What it takes to join the negatives of a batch and of a queue, beside the loss over both.
+
+    Each contrast has a pool of both; where those of the batch are drawn, also the row numbers of
+    all K, and of one contrast twice while they are made.
+
+    >>> joining_bytes([256, 256], 510 + 65536, 128, pool=512 + 65536, drawn=False)
+    67633152
+    """
+    places = (len(contrasts) + 1) * max(contrasts) * num_negatives * PLACE
+    return len(contrasts) * queue_bytes(pool, dim) + (places if drawn else 0)
+
+
+def largest_queue(memory: int, contrasts: Sequence[int], dim: int) -> int:
     """The largest K whose queue and loss fit a number of bytes.
 
-    >>> largest_queue(64 * 10**6, num_queries=256, dim=128)
+    Args:
+        memory: bytes.
+        contrasts: the queries of each contrast of a step.
+        dim: D.
+
+    >>> largest_queue(64 * 10**6, [256], dim=128)
     117320
     """
 
     def required(num_negatives: int) -> int:
-        loss = loss_bytes([num_queries], num_negatives, dim, pool=num_negatives)
+        loss = loss_bytes(contrasts, num_negatives, dim, pool=num_negatives)
         return queue_bytes(num_negatives, dim) + loss
 
     if required(1) > memory:
         raise InputError(
             f"--memory {format_bytes(memory)} is too little: one negative for "
-            f"num_queries={num_queries} queries of dim={dim} takes {format_bytes(required(1))}. "
+            f"num_queries={contrasts[0]} queries of dim={dim} takes {format_bytes(required(1))}. "
             f"Give more, or lower --num-queries."
         )
     choices = range(1, memory // (dim * FLOAT) + 1)

@@ -6,7 +6,8 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from eqco.methods import MethodSettings
-from eqco.planning.footprint import largest_queue, logits_bytes, loss_bytes, queue_bytes
+from eqco.planning.counts import KeyCounts, count_keys, counts_within, whole_loss_bytes
+from eqco.planning.footprint import logits_bytes, queue_bytes
 from eqco.planning.snippets import Snippet, equivalent_snippets
 from eqco.recipes import Recipe, named_recipe
 from eqco.recipes.profiles import method_at
@@ -57,7 +58,11 @@ class ContrastPlan(Plan):
 
     num_negatives: int
     negatives_offered: int | None
-    """What the batch offers each query; None with a queue, which may have any length."""
+    """What the batch offers each query; None with a queue alone, which may have any length."""
+    negatives_in_batch: int
+    """Those of K that are of the batch."""
+    negatives_in_queue: int
+    """Those of K that are kept of earlier batches."""
     alpha: float
     temperature: float
     margin: float
@@ -81,6 +86,7 @@ def plan(
     *,
     num_queries: int | None = None,
     num_negatives: int | None = None,
+    queue_size: int | None = None,
     memory: int | None = None,
     alpha: float | None = None,
     temperature: float | None = None,
@@ -94,8 +100,9 @@ def plan(
     Args:
         framework: a name of `eqco.recipes.RECIPES`, such as simo or mocov2.
         num_queries: N, queries per batch over all processes; for SimCLR, pairs.
-        num_negatives: K.
-        memory: bytes for queue and loss, in place of K: the largest K that fits. Queues only.
+        num_negatives: K, in the batch and in a queue.
+        queue_size: those of K in a queue beside the batch.
+        memory: bytes for queue and loss, in place of K: the longest queue that fits.
         alpha: the number of negatives imitated; math.inf: the decoupled loss; K: plain InfoNCE.
         temperature: τ.
         base_learning_rate: the rate for 256 queries.
@@ -129,17 +136,27 @@ def plan(
         "steps_per_epoch": steps,
         "total_steps": steps * epochs,
     }
+    chosen = {"num-negatives": num_negatives, "queue-size": queue_size, "memory": memory}
     if method.num_negatives(n) is None:
-        given = {"num-negatives": num_negatives, "alpha": alpha, "memory": memory}
-        refuse_negatives(framework, given)
+        refuse_negatives(framework, {**chosen, "alpha": alpha})
+        check_without_negatives(method, n, temperature)
         warnings = (no_negatives(framework), *warnings_on_batch(recipe, n))
         held = queue_bytes(method.queue_size, method.queue_width * dim)
         return Plan(**common, queue_bytes=held, warnings=warnings)
 
-    offered = method.num_batch_negatives(n)
-    banks = method.num_banks
-    beside = method.queue_size if method.queue_beside_batch else 0
-    count = resolve_negatives(method_at(recipe, n), n, dim, num_negatives, memory, dataset_size)
+    method = method_at(recipe, n)
+    if memory is None:
+        counts = count_keys(
+            method,
+            n,
+            num_negatives=num_negatives,
+            queue_size=queue_size,
+            dataset_size=dataset_size,
+        )
+    else:
+        refuse_beside_memory(chosen)
+        counts = counts_within(method, n, dim, memory)
+    count, offered = counts.total, method.num_batch_negatives(n)
     alpha = recipe.objective.alpha if alpha is None else alpha
     plain = alpha is None
     alpha = float(count) if alpha is None else alpha
@@ -150,10 +167,6 @@ def plan(
             f"greater than 0, or inf for the decoupled loss."
         )
 
-    symmetric = method.symmetric
-    queries = n * method.queries_per_image
-    keys = method.num_batch_keys(n)
-    pool = count if keys is None else keys + beside
     limited = method.independent_negatives and not decoupled
     guaranteed = limited and is_guaranteed_bound(alpha, count)
     overshoot = largest_overshoot(alpha, count) if limited else math.inf
@@ -161,6 +174,8 @@ def plan(
         **common,
         num_negatives=count,
         negatives_offered=offered,
+        negatives_in_batch=counts.batch,
+        negatives_in_queue=counts.queue,
         alpha=alpha,
         temperature=tau,
         margin=math.inf if decoupled else eqco_margin(alpha, count, tau),
@@ -168,34 +183,27 @@ def plan(
         ceiling=math.log1p(alpha),
         information_kind="bound" if guaranteed else "estimate",
         largest_overshoot=overshoot,
-        queue_bytes=0 if banks else queue_bytes(count if offered is None else beside, dim),
-        bank_bytes=queue_bytes(banks * dataset_size, dim),
-        logits_bytes=logits_bytes(queries, count),
-        loss_bytes=loss_bytes(
-            [n * each for each in method.contrast_queries],
-            count,
-            dim,
-            pool=pool,
-            offered=None if offered is None else offered + beside,
-            trained=keys if symmetric and keys is not None else 0,
-        ),
+        queue_bytes=queue_bytes(counts.queue, dim),
+        bank_bytes=queue_bytes(method.num_banks * dataset_size, dim),
+        logits_bytes=logits_bytes(n * method.queries_per_image, count),
+        loss_bytes=whole_loss_bytes(method, n, dim, counts),
         warnings=(
             *warnings_on_alpha(recipe, count, alpha, overshoot, plain),
-            *warnings_on_sizes(recipe, n, count, dataset_size, queue=offered is None and not banks),
-            *advice_on_small_batches(method, n),
+            *warnings_on_sizes(recipe, n, counts, dataset_size),
+            *advice_on_small_batches(method, n, counts),
         ),
-        # a memory beside the batch, or many queries of one image, have no counterpart there
+        # a queue beside the batch, or many queries of one image, have no counterpart there
         snippets=()
-        if beside or method.queries_per_image > 2
+        if (counts.batch and counts.queue) or method.queries_per_image > 2
         else equivalent_snippets(
-            symmetric=symmetric,
+            symmetric=method.symmetric,
             num_queries=n,
             num_negatives=count,
             offered=offered,
             alpha=alpha,
             temperature=tau,
             dim=dim,
-            bank_rows=dataset_size if banks else 0,
+            bank_rows=dataset_size if method.num_banks else 0,
         ),
     )
 
@@ -218,6 +226,32 @@ def refuse_negatives(framework: str, given: Mapping[str, object]) -> None:
             )
 
 
+def check_without_negatives(
+    method: MethodSettings, num_queries: int, temperature: float | None
+) -> None:
+    """Refuse a batch that training refuses, and a temperature that plays no part."""
+    if num_queries < 2:
+        raise InputError(
+            f"--num-queries={num_queries}, but {method.name} has batch norm, which needs 2 images. "
+            f"Raise --num-queries."
+        )
+    if temperature is not None and not method.has_temperature:
+        raise InputError(
+            f"--temperature={temperature}, but the loss of {method.name} has none. Leave it out, "
+            f"or choose another --framework."
+        )
+
+
+def refuse_beside_memory(chosen: Mapping[str, int | None]) -> None:
+    """Refuse what --memory chooses itself."""
+    for name in ("num-negatives", "queue-size"):
+        if chosen[name] is not None:
+            raise InputError(
+                f"--{name}={chosen[name]} and --memory were both given; --memory chooses K. Give "
+                f"one of them."
+            )
+
+
 def check_numbers(
     num_queries: int, dim: int, dataset_size: int, epochs: int, temperature: float, base: float
 ) -> None:
@@ -234,67 +268,6 @@ def check_numbers(
             f"--num-queries={num_queries} from --dataset-size={dataset_size} images; a batch "
             f"cannot have more queries than there are images. Lower --num-queries."
         )
-
-
-def resolve_negatives(
-    method: MethodSettings,
-    num_queries: int,
-    dim: int,
-    num_negatives: int | None,
-    memory: int | None,
-    dataset_size: int,
-) -> int:
-    """K: as given, as large as the memory allows, or the recipe's."""
-    offered = method.num_batch_negatives(num_queries)
-    beside = method.queue_size if method.queue_beside_batch else 0
-    if offered == 0:
-        raise InputError(
-            f"--num-queries={num_queries} offers no negatives, since a query's own instance is "
-            f"never one. Use at least 2, or a queue (--framework mocov2)."
-        )
-    if memory is not None:
-        if num_negatives is not None:
-            raise InputError(
-                f"--num-negatives={num_negatives} and --memory were both given; --memory chooses "
-                f"K. Give one of them."
-            )
-        if method.num_banks:
-            raise InputError(
-                f"--memory chooses the length of a queue, and {method.name} has memory banks with "
-                f"a row for each image. Give --num-negatives, or --framework mocov1 or mocov2."
-            )
-        if offered is not None:
-            raise InputError(
-                f"--memory chooses the length of a queue, and {method.name} has none: its batch "
-                f"offers {offered} negatives per query. Give --num-negatives, or --framework "
-                f"mocov1 or mocov2."
-            )
-        return largest_queue(memory, num_queries, dim)
-    own = method.num_negatives(num_queries)
-    count = own if num_negatives is None else num_negatives
-    assert count is not None
-    if count < 1:
-        raise InputError(f"--num-negatives={count}; a query needs at least 1 negative.")
-    choosable = {"count", "queue_size"} & {entry.name for entry in fields(method)}
-    if count != own and not choosable:
-        raise InputError(
-            f"--num-negatives={count}, but {method.name} scores each query against all {own} keys "
-            f"that a batch of --num-queries={num_queries} offers, and draws none of them. Leave "
-            f"--num-negatives out, or choose another --num-queries or --framework."
-        )
-    if method.num_banks and count >= dataset_size:
-        raise InputError(
-            f"--num-negatives={count}, but a bank of --dataset-size={dataset_size} images offers "
-            f"{dataset_size - 1} per query. Lower --num-negatives."
-        )
-    if offered is not None and count > offered + beside:
-        memory_too = f" and its memory {beside}" if beside else ""
-        raise InputError(
-            f"--num-negatives={count}, but a batch of --num-queries={num_queries} offers {offered} "
-            f"negatives per query{memory_too}. Choose 1 to {offered + beside}, raise "
-            f"--num-queries, or use a queue (--framework mocov2)."
-        )
-    return count
 
 
 def warnings_on_alpha(
@@ -341,20 +314,20 @@ def warnings_on_alpha(
 
 
 def warnings_on_sizes(
-    recipe: Recipe, num_queries: int, num_negatives: int, dataset_size: int, *, queue: bool
+    recipe: Recipe, num_queries: int, counts: KeyCounts, dataset_size: int
 ) -> list[str]:
     """What the choice of N and K means, after the limits that the paper states."""
     warnings = []
-    if queue and num_negatives <= 16:
+    if counts.queue == counts.total <= 16:
         warnings.append(
-            f"K = {num_negatives} with a queue: the paper saw accuracy fall at K ≤ 16, even with "
+            f"K = {counts.total} with a queue: the paper saw accuracy fall at K ≤ 16, even with "
             f"the margin. Use a longer queue, or SiMo, which does not need one."
         )
     warnings += warnings_on_batch(recipe, num_queries)
-    share = own_key_share(num_negatives, dataset_size) if queue else 0.0
+    share = own_key_share(counts.queue, dataset_size)
     if share >= NOTABLE_OWN_KEYS:
         warnings.append(
-            f"A queue of {num_negatives} keys beside {dataset_size} images: for {share:.0%} of the "
+            f"A queue of {counts.queue} keys beside {dataset_size} images: for {share:.0%} of the "
             f"queries it holds an older key of their own image, as a negative. Use a shorter queue."
         )
     return warnings
@@ -370,12 +343,15 @@ def warnings_on_batch(recipe: Recipe, num_queries: int) -> list[str]:
     ]
 
 
-def advice_on_small_batches(method: MethodSettings, num_queries: int) -> list[str]:
+def advice_on_small_batches(
+    method: MethodSettings, num_queries: int, counts: KeyCounts
+) -> list[str]:
     """What to do with a small batch, as `eqco reproduce study-small-batch` found it."""
     takes_both = {"count", "queue_size"} <= {entry.name for entry in fields(method)}
-    if not takes_both or num_queries > SMALL_BATCH:
+    if not takes_both or counts.queue or num_queries > SMALL_BATCH:
         return []
-    offered, alpha = num_queries - 1, ALPHA_FOR_SMALL_BATCHES
+    offered, alpha = method.num_batch_negatives(num_queries), ALPHA_FOR_SMALL_BATCHES
+    assert offered is not None
     return [
         f"N = {num_queries} is a small batch. In study-small-batch (CIFAR-10, N = 16) a fixed "
         f"alpha of {alpha} gained over plain InfoNCE in both seeds, and with a short queue of keys "
