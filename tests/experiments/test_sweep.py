@@ -4,6 +4,7 @@ import shutil
 
 import pytest
 from photos import save_photos
+from torch import nn
 
 from eqco.cli.main import main
 from eqco.cli.sweep import parse
@@ -44,6 +45,8 @@ def records(out):
         (["count=4"], "it must be a setting and its values"),
         (["training.seed=1,2"], "give the seeds by --seeds"),
         (["method.count=4", "method.count=8"], "--over method.count was given twice"),
+        (["training.precision=auto, float32"], "such as training.precision=float32,bfloat16"),
+        (["training.compile=True,auto"], "such as training.compile=True,False"),
     ],
 )
 def test_what_is_no_setting_with_values_is_refused(given, message):
@@ -102,6 +105,56 @@ def test_results_on_other_numbers_of_images_are_of_other_cells(photos, tmp_path)
     assert (before.images, after.images) == (60, 61)
     assert before.to_dict() == same.to_dict() != after.to_dict()
     assert before.run_name(0) == same.run_name(0) != after.run_name(0)
+
+
+AUTO = recipe_to_dict(with_settings(Recipe(), precision="auto", compile="auto"))
+
+
+@pytest.mark.parametrize(("native", "precision"), [(True, "bfloat16"), (False, "float32")])
+def test_auto_is_chosen_once_for_all_cells_and_recorded(photos, native, precision, monkeypatch):
+    monkeypatch.setattr("eqco.encoders.precision.has_native_bfloat16", lambda device: native)
+    tasks = sweep_experiment(str(photos), AUTO, {"method.count": [4, 8]}).profiles["sweep"]
+    for task in tasks:
+        recorded = task.to_dict()["training"]["training"]
+        assert (recorded["precision"], recorded["compile"]) == (precision, False)
+
+
+def test_all_cells_take_float32_where_one_network_has_no_gradient_in_bfloat16(photos, monkeypatch):
+    monkeypatch.setattr("eqco.encoders.precision.has_native_bfloat16", lambda device: True)
+    monkeypatch.setattr(
+        "eqco.experiments.sweep.build_evaluated_encoder", lambda *_, **__: Strided()
+    )
+    over = {"encoder.backbone": ["light", "timm:anything"]}
+    tasks = sweep_experiment(str(photos), AUTO, over).profiles["sweep"]
+    assert [task.recipe.training.precision for task in tasks] == ["float32", "float32"]
+
+
+class Strided(nn.Module):
+    """Its convolution of stride 8 sees fewer columns."""
+
+    def __init__(self):
+        super().__init__()
+        self.backbone = nn.Sequential(
+            nn.AdaptiveAvgPool2d(4), nn.Conv2d(3, 4, 3, stride=8, padding=1)
+        )
+
+
+def test_what_is_named_stays(photos):
+    settings = recipe_to_dict(with_settings(Recipe(), precision="float16", compile=True))
+    (task,) = sweep_experiment(str(photos), settings, {"method.count": [4]}).profiles["sweep"]
+    assert task.recipe.training.precision == "float16"
+    assert task.recipe.training.compile is True
+
+
+def test_a_sweep_says_what_it_took_for_auto(photos, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("eqco.encoders.precision.has_native_bfloat16", lambda device: False)
+    monkeypatch.setattr("eqco.cli.sweep.train_all", lambda *_: {})
+    auto = ["--over", "method.count=4", "--training.compile", "auto"]
+    assert sweep(photos, tmp_path, *auto, "--training.precision", "auto") == 0
+    said = capsys.readouterr().out
+    assert "all trainings: precision float32 (auto), compile False (auto)" in said
+    assert sweep(photos, tmp_path, "--over", "method.count=4") == 0
+    assert "(auto)" not in capsys.readouterr().out
 
 
 def test_the_seeds_of_a_sweep_are_its_own_and_not_those_of_a_recipe_in_a_file(tmp_path):

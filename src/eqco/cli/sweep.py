@@ -44,6 +44,8 @@ DESCRIPTION = """Train every combination of some settings, for several seeds, an
 Ends with a table: the mean over seeds of each combination, on validation images. Stopped at any
 moment, the same command resumes; with more values or seeds it does what is missing.
 
+Precision auto is chosen once, for all trainings; compile auto compiles none of them.
+
 Where Ray is installed (pip install ".[cluster]") several trainings run at a time, with --ray
 ADDRESS on a cluster. The results are the same as one after the other, to the bit.
 
@@ -120,9 +122,12 @@ def run(options: Options) -> None:
         seeds=options.seeds,
         unlabelled=options.unlabelled,
         channels=options.channels,
+        device=options.device,
     )
     out = (options.out or Path("sweeps") / short_name(options.source)).absolute()
     console = Console()
+    if chosen := chosen_for_auto(options, experiment.profiles[SWEEP]):
+        console.print(f"all trainings: {chosen}", markup=False, highlight=False)
     failed = train_all(console, experiment, options, out)
     records = found_records(experiment, SWEEP, options.seeds, out)
     if records:
@@ -131,6 +136,21 @@ def run(options: Options) -> None:
         console.print(f"failed: {title}: {reason}", markup=False, highlight=False)
     if failed:
         raise InputError(f"{len(failed)} of the trainings failed.")
+
+
+def chosen_for_auto(options: Options, tasks: Sequence[SweepTask]) -> str:
+    """What is taken where the recipe says auto; empty if it says so nowhere."""
+    asked, chosen = options.training, tasks[0].recipe.training
+    found: dict[str, tuple[object, object]] = {
+        "precision": (asked.precision, chosen.precision),
+        "compile": (asked.compile, chosen.compile),
+    }
+    swept = {name for name, _ in tasks[0].values}
+    return ", ".join(
+        f"{name} {taken} (auto)"
+        for name, (said, taken) in found.items()
+        if said == "auto" and f"training.{name}" not in swept
+    )
 
 
 def train_all(
@@ -179,7 +199,7 @@ def show_table(
 ) -> None:
     """Print the table and write it beside the records."""
     header, lines = comparison_table(cells)
-    notes = [f"Seeds {', '.join(map(str, seeds))}; ± half the spread over them."]
+    notes = [f"Seeds {', '.join(map(str, seeds))}; ± the standard deviation over them."]
     if any("%" in str(cell.column) for cell in cells):
         notes.append("Accuracy on validation images; on test images: eqco eval RUN.")
     if note := loss_note([task.recipe for task in experiment.profiles[SWEEP]]):

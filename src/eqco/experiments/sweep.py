@@ -6,9 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
+
 from eqco.assembly import load, resume, train
-from eqco.assembly.parts import training_split, validation_splits
+from eqco.assembly.parts import (
+    build_evaluated_encoder,
+    check_bfloat16,
+    training_split,
+    validation_splits,
+)
 from eqco.data import Source, open_source
+from eqco.encoders import TIMM, Precision, choose_precision
 from eqco.evaluation import extract_features, knn_accuracy
 from eqco.evaluation.knn import usual_neighbours
 from eqco.evaluation.probe import probe_accuracy
@@ -29,6 +37,11 @@ __all__ = ["SWEEP", "SweepTask", "parse_over", "sweep_experiment", "with_values"
 
 SWEEP = "sweep"
 CURVES = ("loss", "information", "gradient_norm_mean")
+# what may be swept over in place of auto
+AUTO_NAMED = {
+    "training.precision": "training.precision=float32,bfloat16",
+    "training.compile": "training.compile=True,False",
+}
 # metric -> title of its column, and what it is multiplied by
 COLUMNS = {
     "knn": ("kNN, %", 100.0),
@@ -46,7 +59,7 @@ class SweepTask:
         data: a folder by its full path, or a data set by name.
         unlabelled: of a folder, take all images without classes.
         channels: bands of every image; None: as the files are.
-        recipe: of the training; its seed is the record's.
+        recipe: of the training; its seed is the record's. Nothing in it is auto.
         values: the settings that make this cell, by their names.
         images: how many the data have, in all splits: with more or fewer it is another training.
     """
@@ -105,9 +118,15 @@ def parse_over(given: Sequence[str]) -> dict[str, list[Any]]:
             )
         if name == "training.seed":
             raise InputError(f"--over {text}; give the seeds by --seeds.")
+        listed = [each.strip() for each in values.split(",")]
+        if name in AUTO_NAMED and "auto" in listed:
+            raise InputError(
+                f"--over {text}; auto is chosen once for all trainings of a sweep, so it is none "
+                f"of its values. Name them, such as {AUTO_NAMED[name]}."
+            )
         if name in over:
             raise InputError(f"--over {name} was given twice; name all its values at once.")
-        over[name] = [parse_value(each.strip()) for each in values.split(",")]
+        over[name] = [parse_value(each) for each in listed]
     return over
 
 
@@ -143,11 +162,13 @@ def sweep_experiment(
     seeds: Sequence[int] = (0,),
     unlabelled: bool = False,
     channels: int | None = None,
+    device: str = "cpu",
 ) -> Experiment[SweepTask]:
     """The sweep as an experiment; images are opened once, to count them.
 
     `settings` are those of a recipe as JSON has them. Alone they need not make one that can be
-    trained: each cell is checked with the values that it sets.
+    trained: each cell is checked with the values that it sets. What is auto in them is chosen here
+    for all cells, so that they compute alike wherever each is trained, and the records say how.
     """
     tasks = [
         SweepTask(
@@ -162,7 +183,12 @@ def sweep_experiment(
     if len({task.recipe for task in tasks}) < len(tasks):
         raise InputError("--over names a value twice; every cell must be another training.")
     source = tasks[0].open()
-    tasks = [replace(task, images=sum(map(len, source.splits.values()))) for task in tasks]
+    images = sum(map(len, source.splits.values()))
+    recipes = without_auto([task.recipe for task in tasks], source.channels, device)
+    tasks = [
+        replace(task, images=images, recipe=recipe)
+        for task, recipe in zip(tasks, recipes, strict=True)
+    ]
     return Experiment(
         name=SWEEP,
         title=f"{', '.join(over)} on {data}",
@@ -173,6 +199,34 @@ def sweep_experiment(
         compare=lambda records: sweep_table(tasks, records),
         store="records",
     )
+
+
+def without_auto(recipes: Sequence[Recipe], channels: int, device: str) -> list[Recipe]:
+    """The recipes in one precision and uncompiled, where they say auto."""
+    undecided = [each for each in recipes if each.training.precision == "auto"]
+    precision = common_precision(undecided, channels, device) if undecided else "float32"
+    named: list[Recipe] = []
+    for recipe in recipes:
+        training = recipe.training
+        if training.precision == "auto":
+            training = replace(training, precision=precision)
+        if training.compile == "auto":
+            training = replace(training, compile=False)
+        named.append(replace(recipe, training=training))
+    return named
+
+
+def common_precision(recipes: Sequence[Recipe], channels: int, device: str) -> Precision:
+    """What auto is for all: bfloat16 where this machine has it and every network takes it."""
+    place = torch.device(device)
+    precision = choose_precision("auto", place)
+    if precision == "bfloat16" and place.type == "cpu":
+        foreign = [each for each in recipes if each.encoder.backbone.startswith(TIMM)]
+        for recipe in foreign:
+            encoder = build_evaluated_encoder(recipe, in_channels=channels)
+            if check_bfloat16(encoder, recipe, channels) != precision:
+                return "float32"
+    return precision
 
 
 def steps_in(images: int) -> Callable[[SweepTask], int]:
