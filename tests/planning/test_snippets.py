@@ -9,6 +9,7 @@ from drawing import unit_vectors
 from torch.testing import assert_close
 
 import eqco
+from eqco.planning.plan import plan
 from eqco.planning.snippets import equivalent_snippets
 
 N, D, QUEUE, TAU = 8, 6, 24, 0.2
@@ -162,3 +163,49 @@ def test_a_memory_bank(alpha):
     bank.update(views[0], index)
     assert torch.equal(scope["bank"].rows, bank.rows)
     assert [each.code for each in found[2:]] == ["", ""]
+
+
+@pytest.mark.parametrize("alpha", [4.0, math.inf])
+def test_two_memory_banks_are_crossed(alpha):
+    """Each half is scored against the rows of the other, and moves its own."""
+    found = equivalent_snippets(
+        symmetric=False,
+        num_queries=N,
+        num_negatives=5,
+        offered=None,
+        alpha=alpha,
+        temperature=TAU,
+        dim=D,
+        bank_rows=30,
+        num_banks=2,
+    )
+    index = torch.arange(N) + 3
+    scope = run(found[0].code, first=views[0], second=views[1], index=index, step=7)
+    bank = eqco.MemoryBank(30, dim=D, num_views=2)
+    ours = 0
+    for own, other in ((0, 1), (1, 0)):
+        drawn = bank.negatives(index, 5, seed=0, step=14 + own, view=other, shared=True)
+        positives = bank.positives(index, view=other)
+        ours += eqco.contrastive_loss(views[own], positives, drawn, temperature=TAU, alpha=alpha)
+    assert_close(scope["loss"], ours)
+    bank.update(torch.cat(views, dim=1), index)
+    assert torch.equal(scope["bank"].rows, bank.rows)
+
+
+def eqco_lines(framework):
+    (found,) = [each.code for each in plan(framework).snippets if each.library == "eqco"]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("framework", "part"),
+    [("pirl", "# the image's part"), ("infomin", "# the view's part"), ("mocov3", "# one of two")],
+)
+def test_a_part_of_a_methods_loss_says_which_part_it_is(framework, part):
+    assert eqco_lines(framework).startswith(part)
+    assert max(map(len, eqco_lines(framework).splitlines())) <= 100
+
+
+@pytest.mark.parametrize("framework", ["simo", "mocov2", "simclr", "cmc"])
+def test_a_whole_loss_says_nothing(framework):
+    assert not eqco_lines(framework).startswith("#")

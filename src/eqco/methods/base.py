@@ -124,6 +124,8 @@ class MethodSettings(ABC):
     """How many embeddings of an image a row of the queue holds."""
     has_temperature: ClassVar[bool] = True
     """Whether objective.temperature plays a part."""
+    one_contrast: ClassVar[str] = ""
+    """What one contrast is of the loss, for code that shows one alone; empty: all of it."""
 
     def views(self, data: DataSettings) -> tuple[ViewSpec, ...]:
         """The views of each image, in the order that `forward` gets them."""

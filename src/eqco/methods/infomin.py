@@ -17,6 +17,9 @@ class InfoMinSettings(MoCoSettings):
     """InfoMin Aug.: a view and a jigsaw, both scored against MoCo's key and queue."""
 
     name = "infomin"
+    one_contrast = (
+        "the view's part of the loss; a jigsaw is a second query of the same keys, half of it each"
+    )
 
     jigsaw_weight: float = 0.5
     """The share of the patches' loss."""

@@ -26,6 +26,7 @@ class MoCoV3Settings(KeyEncoderSettings):
     """MoCo v3: negatives from the batch, keys from a momentum encoder, both views as queries."""
 
     name = "mocov3"
+    one_contrast = "one of two directions; their losses are added, each times 2·temperature"
 
     count: int | None = None
     """Negatives drawn for each query from the keys of the other view; None: all N − 1."""

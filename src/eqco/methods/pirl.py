@@ -17,6 +17,9 @@ class PIRLSettings(BankSettings):
     """PIRL: nine patches in any order are drawn to what their image was."""
 
     name = "pirl"
+    one_contrast = (
+        "the image's part of the loss; its jigsaw, the other half, is scored against the same rows"
+    )
 
     count: int = 32000
     """K: rows of other images that each query is scored against."""

@@ -204,6 +204,8 @@ def plan(
             temperature=tau,
             dim=dim,
             bank_rows=dataset_size if method.num_banks else 0,
+            num_banks=method.num_banks,
+            shown=method.one_contrast,
         ),
     )
 

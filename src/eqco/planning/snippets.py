@@ -5,7 +5,7 @@ margin as an option. tests/planning/test_snippets.py runs every line.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from textwrap import dedent
 from typing import Literal
 
@@ -35,15 +35,19 @@ def equivalent_snippets(
     temperature: float,
     dim: int,
     bank_rows: int = 0,
+    num_banks: int = 1,
+    shown: str = "",
 ) -> tuple[Snippet, ...]:
     """This package first, then MoCo's code, lightly and pytorch-metric-learning.
 
-    `offered` are the negatives that the batch offers; None where a queue does, or a memory bank of
-    `bank_rows` images. With `symmetric` both views are queries and keys.
+    `offered` are the negatives that the batch offers; None where a queue does, or memory banks of
+    `bank_rows` images. With `symmetric` both views are queries and keys. `shown` says what of a
+    method's loss the code is, where it is not all.
     """
     if bank_rows:
+        make = bank_snippet if num_banks == 1 else two_banks_snippet
         return (
-            bank_snippet(bank_rows, num_negatives, alpha, temperature, dim),
+            commented(make(bank_rows, num_negatives, alpha, temperature, dim), shown),
             moco_snippet("batch", num_queries, num_negatives, alpha, temperature),
             *(
                 Snippet(library, "It has no memory with a row for each image.", "")
@@ -53,7 +57,7 @@ def equivalent_snippets(
     source: Source = "both views" if symmetric else "queue" if offered is None else "batch"
     K = num_negatives if offered is None else offered
     return (
-        eqco_snippet(source, num_negatives, K, alpha, temperature, dim),
+        commented(eqco_snippet(source, num_negatives, K, alpha, temperature, dim), shown),
         moco_snippet(source, num_queries, num_negatives, alpha, temperature),
         lightly_snippet(source, K, alpha, temperature, dim),
         metric_learning_snippet(source, K, alpha, temperature, dim),
@@ -106,6 +110,33 @@ def bank_snippet(
         """
     remark = "In your own loop; `index` says which images the queries are."
     return Snippet("eqco", remark, tidy(code))
+
+
+def two_banks_snippet(
+    rows: int, num_negatives: int, alpha: float, temperature: float, dim: int
+) -> Snippet:
+    """Two kinds of embeddings, each scored against the bank of the other."""
+    code = f"""
+        loss_fn = eqco.EqCoLoss(temperature={temperature:g}, alpha={literal(alpha)})
+        bank = eqco.MemoryBank({rows}, dim={dim}, num_views=2)
+        loss = 0  # in every step
+        for own, queries in enumerate((first, second)):
+            drawn = bank.negatives(
+                index, {num_negatives}, seed=0, step=2 * step + own, view=1 - own, shared=True
+            )
+            loss = loss + loss_fn(queries, bank.positives(index, view=1 - own), drawn)
+        bank.update(torch.cat([first, second], dim=1), index)  # after it
+        """
+    remark = (
+        "In your own loop; `first` and `second` are embeddings of the two halves of an image, and "
+        "`index` says which images they are."
+    )
+    return Snippet("eqco", remark, tidy(code))
+
+
+def commented(snippet: Snippet, line: str) -> Snippet:
+    """The snippet with a comment before its code, if there is one."""
+    return replace(snippet, code=f"# {line}\n{snippet.code}") if line else snippet
 
 
 def moco_snippet(
