@@ -160,6 +160,25 @@ def test_resumed_with_other_workers_equals_never_stopped(tmp_path, monkeypatch):
     assert resume(cut, source(), encoder=backbone()).step == 20, "it is the recipe's run still"
 
 
+def test_resuming_in_another_number_of_threads_is_reported(tmp_path, monkeypatch, capsys):
+    cut = tmp_path / "cut"
+    train(source(), tiny("simo"), out=cut, encoder=backbone(), show=stop_after(5, monkeypatch))
+    capsys.readouterr()
+    before = torch.get_num_threads()
+    monkeypatch.setattr(torch, "get_num_threads", lambda: before + 1)
+    assert resume(cut, source(), encoder=backbone(), show=None).step == 20
+    said = capsys.readouterr().out
+    assert f"threads: {before} when the run began, {before + 1} now: the same to rounding" in said
+    assert f"OMP_NUM_THREADS={before} makes it the same to the bit" in said
+
+
+def test_resuming_in_the_same_number_of_threads_says_nothing_of_them(tmp_path, monkeypatch):
+    cut, begun = tmp_path / "cut", []
+    train(source(), tiny("simo"), out=cut, encoder=backbone(), show=stop_after(5, monkeypatch))
+    resume(cut, source(), encoder=backbone(), on_start=begun.append)
+    assert begun[0].threads_before is None
+
+
 def assert_same(first, second):
     assert type(first) is type(second)
     if isinstance(first, torch.Tensor):

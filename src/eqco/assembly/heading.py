@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+import torch
+
 from eqco.assembly.parts import scaled_rate
 from eqco.data.cache import CachedImages, estimate_bytes
 
@@ -64,6 +66,12 @@ def heading(about: "RunInfo", place: str) -> list[str]:
         )
     if 0 < about.step < total:
         lines.append(f"resuming from step {about.step}")
+    before = about.threads_before
+    if before is not None and about.step < total:
+        lines.append(
+            f"threads: {before} when the run began, {torch.get_num_threads()} now: the same to "
+            f"rounding; OMP_NUM_THREADS={before} makes it the same to the bit"
+        )
     if about.step == 0 and total < FEW_STEPS:
         enough = -(-FEW_STEPS // per_epoch)
         minutes = "--minutes, or " if about.choice is not None else ""

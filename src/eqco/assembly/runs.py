@@ -55,6 +55,8 @@ class RunInfo:
     loader: StepLoader
     step: int
     """That training resumes from; 0 in a new run."""
+    threads_before: int | None = None
+    """That a resumed run began with, where it computes in another number now."""
     backbone: nn.Module | None = None
     """A module of the user's own, in place of the recipe's."""
 
@@ -301,9 +303,9 @@ def resume(
 ) -> Outcome:
     """Resume a run from its last checkpoint, or from the checkpoint file given.
 
-    The end is the same, to the bit on one machine, as if the run had never stopped; on another
-    number of processes, to rounding (layers that draw at random themselves, as dropout does, draw
-    otherwise).
+    The end is the same, to the bit on one machine with the same number of threads, as if the run
+    had never stopped; with another number of threads or processes, to rounding (on other processes
+    layers that draw at random themselves, as dropout does, draw otherwise).
 
     Args:
         path: the run directory, or one of its checkpoint files.
@@ -357,13 +359,29 @@ def resume(
                 write_json(run.environment, {**began, "source": place})
         loader, step = components.loader, state["step"]
         info = RunInfo(
-            recipe=used, asked=recipe, source=source, loader=loader, step=step, backbone=encoder
+            recipe=used,
+            asked=recipe,
+            source=source,
+            loader=loader,
+            step=step,
+            threads_before=other_threads(began),
+            backbone=encoder,
         )
         report_start(info, run, on_start, quiet=show is not None)
         outcome = finish(components, run, recipe, state, report)
         writes = processes.is_writer()
     report_end(info, outcome, on_end if writes else None)
     return outcome
+
+
+def other_threads(began: dict[str, Any]) -> int | None:
+    """The threads that each process of a run began with, if there are more or fewer now.
+
+    None on another number of processes, which is reported by itself.
+    """
+    before = began.get("hardware", {}).get("threads")
+    same = before in (None, torch.get_num_threads())
+    return None if same or began.get("processes", 1) != processes.world_size() else before
 
 
 def own_data(run: RunDirectory, place: str | None) -> str:

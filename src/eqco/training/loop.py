@@ -126,8 +126,8 @@ def run_training(
     """Train from the beginning, or from a checkpoint's state, to the end or to a signal.
 
     Everything drawn is a function of (seed, step), so that a stopped and resumed run ends at the
-    same weights, to the bit, as one that was never stopped. Several processes run this together:
-    all take the same branches, and the first one writes.
+    same weights as one that was never stopped: to the bit, with the same number of threads. Several
+    processes run this together: all take the same branches, and the first one writes.
 
     Args:
         components: what to drive.
