@@ -6,6 +6,7 @@ import time
 import pytest
 
 from eqco.cli import main as command
+from eqco.cli.launch import threads_of_each
 from eqco.runtime import cores
 
 
@@ -88,6 +89,15 @@ def test_no_more_threads_than_cores_where_each_has_two(busy, threads, tmp_path, 
     monkeypatch.delenv("OMP_NUM_THREADS")
     command.leave_busy_cores()
     assert os.environ.get("OMP_NUM_THREADS") == threads
+
+
+@pytest.mark.parametrize(("count", "threads"), [(1, 4), (2, 2), (3, 1), (4, 1), (8, 1)])
+def test_processes_share_cores_and_not_hardware_threads(count, threads, tmp_path, monkeypatch):
+    make_topology(tmp_path, {each: f"{each % 4},{each % 4 + 4}" for each in range(8)})
+    monkeypatch.setattr(cores, "TOPOLOGY", tmp_path)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(8)))
+    assert threads_of_each(count) == threads
+    assert cores.usable_threads() == set(range(8))
 
 
 @pytest.mark.parametrize(("given", "busy"), [("2", 1.0), (None, 0.3)])

@@ -1,7 +1,6 @@
 """What the commands of many trainings share: where they run, and how many at a time."""
 
 import importlib.util
-import os
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,6 +11,7 @@ import tyro
 
 from eqco.experiments.experiment import Perform, Show, one_by_one
 from eqco.integrations import ray
+from eqco.runtime.cores import available_cores
 from eqco.runtime.errors import InputError
 
 __all__ = ["HERE", "Cluster", "ClusterOptions"]
@@ -50,7 +50,7 @@ class ClusterOptions:
         """
         if self.ray is not None:
             return None if self.ray == OFF else self.ray
-        fits = len(os.sched_getaffinity(0)) // (self.cores or 1)
+        fits = len(available_cores()) // (self.cores or 1)
         installed = importlib.util.find_spec("ray") is not None
         return ray.LOCAL if installed and min(fits, runs) > 1 else None
 

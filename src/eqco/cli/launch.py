@@ -14,6 +14,7 @@ from typing import NoReturn
 import torch
 
 from eqco.runtime import processes
+from eqco.runtime.cores import available_cores
 from eqco.runtime.errors import InputError
 from eqco.runtime.run_directory import RunDirectory
 
@@ -116,6 +117,13 @@ def drop_flags(arguments: Sequence[str], flags: Sequence[str]) -> list[str]:
     return kept
 
 
+def threads_of_each(count: int) -> int:
+    """In how many threads each of so many processes computes: together in one for each core, as one
+    process by itself does.
+    """
+    return max(1, len(available_cores()) // count)
+
+
 def launch(arguments: Sequence[str], *, count: int, restarts: int = 0) -> None:
     """Run `eqco ARGUMENTS` in `count` processes that know each other, as torchrun does.
 
@@ -131,8 +139,7 @@ def launch(arguments: Sequence[str], *, count: int, restarts: int = 0) -> None:
             f"--processes {count} under torchrun, which has started the processes already. "
             f"Leave it out."
         )
-    cores = len(os.sched_getaffinity(0))
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores // count)))
+    os.environ.setdefault("OMP_NUM_THREADS", str(threads_of_each(count)))
     # the launcher's own tables of errors: the processes print their own
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
     config = LaunchConfig(

@@ -23,10 +23,11 @@ from torch.utils.data import DataLoader, Dataset
 from eqco.data.bands import Bands, from_array
 from eqco.data.decoding import UnreadableImageError
 from eqco.data.images import Images, StoredImages
-from eqco.data.scanning import available_cores, identity, progress
+from eqco.data.scanning import identity, progress
 from eqco.data.views import ViewSpec
 from eqco.runtime import processes
 from eqco.runtime.atomic_files import atomic_write, unwritable_error, write_text
+from eqco.runtime.cores import usable_threads
 from eqco.runtime.errors import InputError
 
 __all__ = ["CachedImages", "cached_side", "fill_cache", "fits_cache"]
@@ -201,10 +202,11 @@ def write_chunks(images: CachedImages, chunks: range, workers: int | None) -> It
     there = [chunk for chunk in chunks if images.has_chunk(chunk)]
     yield from there
     missing = [chunk for chunk in chunks if chunk not in set(there)]
+    workers = len(usable_threads()) if workers is None else workers
     loader = DataLoader(
         MissingChunks(images, missing),
         batch_size=None,
-        num_workers=(available_cores() if workers is None else workers) if len(missing) > 1 else 0,
+        num_workers=workers if len(missing) > 1 else 0,
         collate_fn=identity,
         generator=torch.Generator(),  # the training must not draw otherwise after it
     )

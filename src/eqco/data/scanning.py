@@ -1,6 +1,5 @@
 """Scan many files in parallel: sizes, what cannot be read, and pixels if memory allows."""
 
-import os
 import sys
 from collections import Counter
 from collections.abc import Iterable
@@ -15,6 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 from eqco.data.decoding import UnreadableImageError
 from eqco.data.images import Images, StoredImages
 from eqco.data.index import ScanIndex
+from eqco.runtime.cores import usable_threads
 
 __all__ = ["Check", "Scan", "scan"]
 
@@ -79,10 +79,11 @@ def look(
     title: str,
 ) -> Scan:
     """Read every image, or its header, and keep the pixels if all have the expected size."""
+    workers = len(usable_threads()) if workers is None else workers
     loader = DataLoader(
         ScanChunks(images, decoding, expected),
         batch_size=None,
-        num_workers=(available_cores() if workers is None else workers) if len(images) > FEW else 0,
+        num_workers=workers if len(images) > FEW else 0,
         collate_fn=identity,
     )
     found: list[Found] = []
@@ -173,13 +174,6 @@ class ScanChunks(Dataset):
 def identity(item: Any) -> Any:
     """Not collated."""
     return item
-
-
-def available_cores() -> int:
-    """The cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def progress(items: Iterable[Any], title: str, total: int) -> Iterable[Any]:

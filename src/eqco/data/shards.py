@@ -24,7 +24,7 @@ from eqco.data.bands import COLOUR, Layout
 from eqco.data.decoding import EXTENSIONS, UnreadableImageError
 from eqco.data.images import EncodedImages, files_digest
 from eqco.data.index import ScanIndex
-from eqco.data.scanning import available_cores, identity, progress
+from eqco.data.scanning import identity, progress
 from eqco.data.sources import Source, Split
 from eqco.data.stored import (
     ALL,
@@ -34,6 +34,7 @@ from eqco.data.stored import (
     number_classes,
     source_of_splits,
 )
+from eqco.runtime.cores import usable_threads
 from eqco.runtime.errors import InputError
 
 __all__ = ["ShardImages", "expand_braces", "is_shards", "open_shards"]
@@ -223,7 +224,7 @@ def index_shards(shards: Sequence[str]) -> dict[str, np.ndarray]:
     loader = DataLoader(
         ShardIndices(shards),
         batch_size=None,
-        num_workers=available_cores() if len(shards) > FEW else 0,
+        num_workers=len(usable_threads()) if len(shards) > FEW else 0,
         collate_fn=identity,
     )
     samples: list[tuple[int, int, int, bytes, bytes]] = []

@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from eqco.runtime.cores import available_cores
 from eqco.runtime.errors import InputError, MissingExtraError
 from eqco.runtime.records import code_version
 from eqco.runtime.run_directory import RunInUseError
@@ -135,7 +136,7 @@ def connected(address: str) -> Iterator[None]:
             # not below TMPDIR: the names of Ray's sockets must be short
             folder = tempfile.mkdtemp(prefix="eqco-ray-", dir="/tmp")
             how |= {"address": "local", "_temp_dir": folder, "include_dashboard": False}
-            how |= {"num_cpus": len(os.sched_getaffinity(0)), "object_store_memory": STORE}
+            how |= {"num_cpus": len(available_cores()), "object_store_memory": STORE}
             how |= {"num_gpus": torch.cuda.device_count()}
         else:
             how |= {"address": address}

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["available_cores", "busy_cores", "thread_seconds", "threads_beside"]
+__all__ = ["available_cores", "busy_cores", "thread_seconds", "threads_beside", "usable_threads"]
 
 STAT = Path("/proc/stat")
 TOPOLOGY = Path("/sys/devices/system/cpu")
@@ -30,13 +30,20 @@ def threads_beside(busy: float, cores: int) -> int:
     return max(1, cores - round(busy))
 
 
+def usable_threads() -> set[int]:
+    """The hardware threads that this process may use: so many can decode images side by side."""
+    if hasattr(os, "sched_getaffinity"):
+        return set(os.sched_getaffinity(0))
+    return set(range(os.cpu_count() or 1))
+
+
 def available_cores() -> list[set[int]]:
     """The cores that this process may use, each as those of its hardware threads that it may use.
 
-    Where Linux does not tell which share a core, each counts as one.
+    Where the system does not tell which share a core, each counts as one.
     """
     cores = defaultdict(set)
-    for thread in os.sched_getaffinity(0):
+    for thread in usable_threads():
         try:
             core = (TOPOLOGY / f"cpu{thread}/topology/thread_siblings_list").read_text().strip()
         except OSError:
