@@ -1,5 +1,7 @@
 """The memory bank: how rows move, which are drawn, and what it refuses."""
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -117,11 +119,58 @@ def test_saved_and_loaded_it_is_the_same():
         (lambda: bank().positives(torch.tensor([0.0])), "of type torch.int64"),
         (lambda: bank().update(keys(3), INDEX), r"shape \(3, 4\) for 4 instances"),
         (lambda: bank().negatives(INDEX, 20, seed=0, step=0), "offers 19 negatives"),
+        (lambda: bank().negatives(INDEX, 3, seed=0, step=0, view=1), "view=1, .*num_views=1"),
+        (lambda: bank(num_views=2).positives(INDEX, view=-1), "view=-1, .* from 0 to 1"),
+        (lambda: bank().update(keys() * math.nan, INDEX), "keys holds 16 NaN and 0 infinite"),
+        (lambda: bank().update(keys() / 0, INDEX), "keys holds 0 NaN and 16 infinite"),
+        (lambda: bank().update(keys().long(), INDEX), r"type torch\.int64; .* keys\.float\(\)"),
+        (
+            lambda: eqco.MemoryBank(ROWS, DIM).update(keys(), INDEX),
+            r"torch\.float64 would be rounded .* bank\.double\(\), or give keys\.float\(\)",
+        ),
+        (
+            lambda: bank(num_views=2).load_state_dict(bank().state_dict()),
+            "of num_views=1, num_instances=20, dim=4, and this one has num_views=2, .* Make it",
+        ),
     ],
 )
 def test_what_no_bank_can_do_is_refused(act, message):
     with pytest.raises(InputError, match=message):
         act()
+
+
+def test_what_is_refused_leaves_the_rows_as_they_are():
+    made, before = bank(), bank().rows
+    with pytest.raises(InputError):
+        made.update(keys() * math.nan, INDEX)
+    assert torch.equal(made.rows, before)
+
+
+def test_with_several_processes_it_must_be_said_whose_keys_these_are(monkeypatch):
+    made = bank()
+    monkeypatch.setattr(processes, "world_size", lambda: 2)
+    with pytest.raises(
+        InputError, match=r"gather=None with 2 processes, whose banks .*gather=True"
+    ):
+        made.update(keys(), INDEX)
+    one = bank()
+    one.update(keys(), INDEX, gather=False)
+    assert not torch.equal(one.rows, made.rows)
+
+
+def test_gathering_takes_the_keys_of_all_processes(monkeypatch):
+    """The other process has these two rows."""
+    others = {torch.float64: keys(2, seed=1), torch.int64: torch.tensor([11, 5])}
+    monkeypatch.setattr(processes, "world_size", lambda: 2)
+    monkeypatch.setattr(
+        processes, "gather_uneven", lambda rows: torch.cat([rows, others[rows.dtype]])
+    )
+    gathered, told = bank(), bank()
+    gathered.update(keys(), INDEX, gather=True)
+    told.update(
+        torch.cat([keys(), keys(2, seed=1)]), torch.tensor([*INDEX.tolist(), 11, 5]), gather=False
+    )
+    assert torch.equal(gathered.rows, told.rows)
 
 
 def test_a_bank_larger_than_memory_is_refused_before_it_is_allocated(monkeypatch):
@@ -140,6 +189,29 @@ def test_a_bank_may_take_a_third_of_memory(monkeypatch):
     monkeypatch.setattr(memory_bank, "machine_memory", lambda: 3 * size - 1)
     with pytest.raises(InputError, match=r"2 × 20 rows of dim=4 takes .* Lower .*dim"):
         eqco.MemoryBank(ROWS, DIM, num_views=2)
+
+
+def test_the_banks_of_all_processes_of_a_machine_share_its_memory(monkeypatch):
+    size = ROWS * DIM * 4
+    monkeypatch.setattr(memory_bank, "machine_memory", lambda: 3 * 4 * size)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    eqco.MemoryBank(ROWS, DIM)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "5")
+    with pytest.raises(InputError, match="GB in each of 5 processes, and this machine has"):
+        eqco.MemoryBank(ROWS, DIM)
+
+
+@pytest.mark.parametrize(
+    ("limit", "memory"),
+    [("12345678\n", 12345678), ("max\n", None), ("9223372036854771712\n", None)],
+)
+def test_the_limit_of_a_container_counts_where_it_is_lower(limit, memory, monkeypatch, tmp_path):
+    monkeypatch.setattr(memory_bank, "CONTAINER_LIMITS", ())
+    machine = memory_bank.machine_memory()
+    file = tmp_path / "memory.max"
+    file.write_text(limit)
+    monkeypatch.setattr(memory_bank, "CONTAINER_LIMITS", (str(file), str(tmp_path / "none")))
+    assert memory_bank.machine_memory() == (memory or machine)
 
 
 def test_first_rows_are_unit_vectors_of_the_draw():

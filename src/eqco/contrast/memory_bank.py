@@ -1,11 +1,14 @@
 """A memory of every instance: one row for each, which follows its embeddings."""
 
 import os
+from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from eqco.contrast.checks import check_finite_values, check_floating, wants_finite_check
 from eqco.contrast.negatives import Negatives, has_values, uncompiled
 from eqco.contrast.sampled import sampled_negatives
 from eqco.runtime import processes
@@ -15,6 +18,7 @@ from eqco.runtime.seeds import generator_for
 __all__ = ["MemoryBank", "last_copies", "machine_memory"]
 
 PARTS = 3  # of memory, one is for the bank: looking through it before it is saved takes 1.7 more
+CONTAINER_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
 class MemoryBank(nn.Module):
@@ -25,7 +29,7 @@ class MemoryBank(nn.Module):
     .. math:: r_i \\leftarrow \\frac{\\beta r_i + (1 - \\beta) k_i}{\\| \\cdot \\|}
 
     A query's own row is never among its negatives. With several processes each bank holds the rows
-    of all: give `update` the keys of all processes. The rows are in the state dict.
+    of all: `update(keys, index, gather=True)` sees to it. The rows are in the state dict.
 
     Args:
         num_instances: rows; the place of an instance in the data set is its row.
@@ -68,7 +72,7 @@ class MemoryBank(nn.Module):
 
     def positives(self, index: Tensor, view: int = 0) -> Tensor:
         """The rows of these instances, (N, D), without gradient."""
-        return self.rows[view].index_select(0, self.check_index(index))
+        return self.rows[self.check_view(view)].index_select(0, self.check_index(index))
 
     @uncompiled
     def negatives(
@@ -95,32 +99,66 @@ class MemoryBank(nn.Module):
         """
         num_queries = len(index) * processes.world_size()
         places = torch.arange(num_queries, device=index.device)[processes.own_rows(num_queries)]
-        pool = Negatives(self.rows[view], excluded=self.check_index(index)[:, None])
+        rows = self.rows[self.check_view(view)]
+        pool = Negatives(rows, excluded=self.check_index(index)[:, None])
         return sampled_negatives(
             pool, count, seed=seed, step=step, index=places, num_queries=num_queries, shared=shared
         )
 
     @uncompiled
     @torch.no_grad()
-    def update(self, keys: Tensor, index: Tensor) -> None:
+    def update(self, keys: Tensor, index: Tensor, *, gather: bool | None = None) -> None:
         """Move the rows of these instances towards their keys.
 
         Args:
-            keys: embeddings of any length, of all processes, (M, D); of several views side by side,
-                (M, views · D).
+            keys: embeddings of any length, (M, D); of several views side by side, (M, views · D).
+                Of this process, or of all.
             index: their instances, (M,). Of one that comes twice, as in place of an image that
                 cannot be read, the last counts.
+            gather: True: take those of all processes, which all must call this, each with any
+                number of keys. False: `keys` and `index` are those of all processes already. It
+                must be said where there are several.
         """
+        if gather is None and processes.world_size() > 1:
+            raise InputError(
+                f"gather=None with {processes.world_size()} processes, whose banks would come to "
+                f"hold different rows. Give gather=True to take the keys of all processes, or "
+                f"gather=False if these are the keys of all."
+            )
+        self.check_keys(keys, self.check_index(index))
+        if gather:
+            keys, index = processes.gather_uneven(keys), processes.gather_uneven(index)
+        num_views, _, dim = self.rows.shape
+        last = keys[last_copies(index)].to(self.rows)
+        views = last.view(-1, num_views, dim).transpose(0, 1)
+        moved = torch.lerp(F.normalize(views, dim=2), self.rows[:, index], self.decay)
+        self.rows[:, index] = F.normalize(moved, dim=2)
+
+    def check_keys(self, keys: Tensor, index: Tensor) -> None:
+        """Refuse what no row can move towards."""
+        check_floating("keys", keys)
         num_views, _, dim = self.rows.shape
         if keys.shape != (len(index), num_views * dim):
             raise InputError(
                 f"keys of shape {tuple(keys.shape)} for {len(index)} instances of {num_views} × "
                 f"{dim}; they must be ({len(index)}, {num_views * dim})."
             )
-        last = keys[last_copies(self.check_index(index))].to(self.rows)
-        views = last.view(-1, num_views, dim).transpose(0, 1)
-        moved = torch.lerp(F.normalize(views, dim=2), self.rows[:, index], self.decay)
-        self.rows[:, index] = F.normalize(moved, dim=2)
+        if keys.dtype == torch.float64 and self.rows.dtype == torch.float32:
+            raise InputError(
+                f"keys of type {keys.dtype} would be rounded to the bank's {self.rows.dtype}. Make "
+                f"the bank float64 by bank.double(), or give keys.float()."
+            )
+        if wants_finite_check(None, keys):
+            check_finite_values({"keys": keys}, "cosine")
+
+    def check_view(self, view: int) -> int:
+        """Refuse a view that has no rows."""
+        if not 0 <= view < len(self.rows):
+            raise InputError(
+                f"view={view}, but the bank has num_views={len(self.rows)}. Give a view from 0 to "
+                f"{len(self.rows) - 1}, or make the bank with more."
+            )
+        return view
 
     def check_index(self, index: Tensor) -> Tensor:
         """Refuse what is no row of the bank."""
@@ -137,6 +175,20 @@ class MemoryBank(nn.Module):
                     f"have the numbers 0 to {self.num_instances - 1}."
                 )
         return index
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *others: Any) -> None:
+        rows = state_dict.get(prefix + "rows")
+        if rows is not None and rows.shape != self.rows.shape:
+            names = ("num_views", "num_instances", "dim")
+            theirs, ours = (
+                ", ".join(f"{name}={size}" for name, size in zip(names, shape, strict=False))
+                for shape in (rows.shape, self.rows.shape)
+            )
+            raise InputError(
+                f"the state is of a memory bank of {theirs}, and this one has {ours}. Make it with "
+                f"those of the saved one: its images, views and embeddings."
+            )
+        super()._load_from_state_dict(state_dict, prefix, *others)
 
     def extra_repr(self) -> str:
         """What is inside the brackets of the bank's repr."""
@@ -158,20 +210,28 @@ def last_copies(index: Tensor) -> Tensor:
 def refuse_larger_than_memory(num_instances: int, dim: int, num_views: int) -> None:
     """Refuse a bank that this machine cannot hold and save, before it is allocated."""
     size = num_instances * dim * num_views * torch.finfo(torch.get_default_dtype()).bits // 8
-    memory = machine_memory()
-    if memory is not None and size > memory / PARTS:
+    memory, copies = machine_memory(), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    if memory is not None and copies * size > memory / PARTS:
+        each = f" in each of {copies} processes" if copies > 1 else ""
         raise InputError(
             f"a memory bank of {num_views} × {num_instances} rows of dim={dim} takes "
-            f"{size / 1e9:.1f} GB, and this machine has {memory / 1e9:.1f} GB, of which a bank may "
-            f"take {memory / PARTS / 1e9:.1f}: saving it takes almost twice that. Lower "
+            f"{size / 1e9:.1f} GB{each}, and this machine has {memory / 1e9:.1f} GB, of which "
+            f"banks may take {memory / PARTS / 1e9:.1f}: saving one takes almost twice that. Lower "
             f"encoder.embedding_dim or train on fewer images; a queue (--recipe mocov2) needs no "
             f"row for each."
         )
 
 
 def machine_memory() -> int | None:
-    """Bytes of memory of this machine; None where the system does not tell."""
+    """Bytes of memory of this machine, or of the container that this runs in; None where the
+    system does not tell.
+    """
     try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):
         return None
+    for file in CONTAINER_LIMITS:
+        limit = Path(file).read_text().strip() if Path(file).is_file() else "max"
+        if limit.isdigit():
+            memory = min(memory, int(limit))
+    return memory

@@ -90,7 +90,7 @@ class BankMethod(Method):
     def after_step(self, output: StepOutput) -> None:
         """Move the rows of the batch's images: never before the loss."""
         if output.new_keys is not None and output.new_index is not None:
-            self.bank.update(output.new_keys, output.new_index)
+            self.bank.update(output.new_keys, output.new_index, gather=False)
 
     @torch.no_grad()
     def warm_up(self, batch: Batch, number: int = 0) -> None:
