@@ -30,6 +30,7 @@ from eqco.methods import (
 )
 from eqco.methods.swav import balanced_assignments
 from eqco.report.assessment import print_assessment
+from eqco.runtime.errors import InputError
 from eqco.runtime.run_directory import RunDirectory
 from eqco.training.display import summary
 
@@ -328,6 +329,31 @@ def test_prototypes_frozen_for_an_epoch_count_the_steps_of_the_loader():
     recipe = tiny(SwAVSettings(num_prototypes=8, queue_size=0))
     method = build_components(recipe, source_from_dataset(Pictures()), backbone=backbone()).method
     assert method.steps_per_epoch == 96 // 16
+
+
+@pytest.mark.parametrize(
+    ("settings", "remedy", "changed"),
+    [
+        (
+            SwAVSettings(num_prototypes=110, queue_size=100),
+            r"Give --method\.queue-size 80 and --method\.num-prototypes 96 or less\.",
+            {"queue_size": 80, "num_prototypes": 96},
+        ),
+        (
+            SwAVSettings(num_prototypes=90, queue_size=100),
+            r"Give --method\.queue-size 80\.",
+            {"queue_size": 80},
+        ),
+    ],
+)
+def test_a_queue_without_negatives_has_a_rule_of_its_own_whose_remedy_works(
+    settings, remedy, changed
+):
+    """Of 96 images, 80 come before the same ones do again; a batch of 16 more shares prototypes."""
+    source = source_from_dataset(Pictures())
+    with pytest.raises(InputError, match=f"features of an image of the batch, .*{remedy}"):
+        build_components(tiny(settings), source, backbone=backbone())
+    build_components(tiny(replace(settings, **changed)), source, backbone=backbone())
 
 
 @pytest.mark.parametrize(

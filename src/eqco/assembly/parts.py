@@ -384,26 +384,18 @@ def check_bfloat16(encoder: Encoder, recipe: Recipe, channels: int) -> Precision
 
 
 def check_queue(recipe: Recipe, steps_per_epoch: int) -> None:
-    """Refuse a queue that is sure to hold older keys of a query's own image.
+    """Refuse a queue that is sure to hold the images of a batch already, of the epoch before.
 
     It is filled from the last batch of the first epoch, so its keys must be gone when that comes.
     """
-    size = recipe.method.queue_size
-    contrasting = recipe.num_negatives is not None
-    most = (steps_per_epoch - 1) * recipe.training.num_queries
-    if size > most:
-        remedy = f"Give --method.queue-size {most} or less, or smaller batches"
-        if most == 0:
-            remedy = "Give smaller batches (--training.num-queries), or train without a queue"
+    method, num_queries = recipe.method, recipe.training.num_queries
+    most = (steps_per_epoch - 1) * num_queries
+    if method.queue_size > most:
+        why, remedy = method.shorter_queue(most, recipe.contrasted_size)
         raise InputError(
-            f"method.queue_size={size}, but an epoch has {steps_per_epoch} "
-            f"batch{'es' * (steps_per_epoch != 1)} of {recipe.training.num_queries}: the queue "
-            f"would hold older keys of each query's own image. {remedy}"
-            + (
-                f"; with EqCo few negatives stand in for many (--objective.alpha {size})."
-                if contrasting
-                else "."
-            )
+            f"method.queue_size={method.queue_size}, but an epoch has {steps_per_epoch} "
+            f"batch{'es' * (steps_per_epoch != 1)} of {num_queries}: the queue would hold {why}. "
+            f"{remedy}."
         )
 
 

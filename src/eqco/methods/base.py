@@ -198,6 +198,14 @@ class MethodSettings(ABC):
         """Whether there is a queue besides the negatives of the batch."""
         return False
 
+    def shorter_queue(self, most: int, num_queries: int) -> tuple[str, str]:
+        """What a queue of more than `most` would hold of an image, and what to give instead."""
+        remedy = f"Give --method.queue-size {most} or less, or smaller batches"
+        if most == 0:
+            remedy = "Give smaller batches (--training.num-queries), or train without a queue"
+        few = f"with EqCo few negatives stand in for many (--objective.alpha {self.queue_size})"
+        return "older keys of each query's own image", f"{remedy}; {few}"
+
     @property
     def shuffle_bn(self) -> bool:
         """Whether keys pass batch norm in another order than queries."""

@@ -86,6 +86,13 @@ class SwAVSettings(MethodSettings):
                 f"--method.queue-size {self.num_prototypes - num_queries} or more."
             )
 
+    def shorter_queue(self, most: int, num_queries: int) -> tuple[str, str]:
+        """Features of the same images again, which prototypes would share as if of others."""
+        remedy = f"Give --method.queue-size {most}"
+        if self.num_prototypes > most + num_queries:
+            remedy += f" and --method.num-prototypes {most + num_queries} or less"
+        return "features of an image of the batch, shared by prototypes as if of another", remedy
+
     def build(self, parts: MethodParts) -> "SwAV":
         """Encoder, prototypes and, if it has a size, the queue."""
         return SwAV(self, parts)
