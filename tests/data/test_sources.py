@@ -284,3 +284,27 @@ def test_as_many_images_as_there_are_is_no_part(count):
     whole = Split("train", MemoryImages(torch.zeros(90, 3, 4, 4)), torch.zeros(90).long(), ("a",))
     with pytest.raises(InputError, match=r"choose 1 to 89"):
         with_fewer_images(Source("set", {"train": whole}), count)
+
+
+@pytest.mark.parametrize("broken", [b"words", None])
+def test_a_closer_look_moves_no_image_from_one_part_to_another(tmp_path, save_image, broken):
+    """What headers do not show is found by decoding: the others stay where they were."""
+    for number in range(20):
+        place = tmp_path / "set" / "ab"[number % 2] / f"{number:02d}.jpg"
+        file = save_image(place, (90, number + 80))
+        if number in (4, 7):
+            file.write_bytes(broken or file.read_bytes()[:-300])
+
+    def names(**how):
+        source = open_source(tmp_path / "set", on_unreadable="skip", **how)
+        splits = source.splits.values()
+        return {
+            part.name: {part.images.name(number) for number in range(len(part))} for part in splits
+        }
+
+    whole, looked = names(check="header"), names(check="decode")
+    assert sum(map(len, looked.values())) == 18
+    assert sum(map(len, whole.values())) == (18 if broken else 20)
+    assert all(looked[name] <= whole[name] for name in looked)
+    alone = {name: {file for file in whole[name] if file in looked[name]} for name in looked}
+    assert alone == looked

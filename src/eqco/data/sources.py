@@ -20,6 +20,7 @@ __all__ = [
     "Source",
     "Split",
     "divide",
+    "divided_numbers",
     "evaluation_split",
     "source_from_dataset",
     "with_fewer_images",
@@ -137,6 +138,14 @@ def divide(
 
     Every class keeps an image for training; a fraction of 0 makes no such split.
     """
+    numbers = divided_numbers(split, val_fraction, test_fraction, seed)
+    return {name: split.subset(own, name) for name, own in numbers.items() if own}
+
+
+def divided_numbers(
+    split: Split, val_fraction: float, test_fraction: float, seed: int
+) -> dict[str, list[int]]:
+    """Which images of a labelled split each part of it has, in order."""
     if min(val_fraction, test_fraction) < 0 or val_fraction + test_fraction >= 1:
         raise InputError(
             f"val_fraction={val_fraction} and test_fraction={test_fraction}; they must be 0 or "
@@ -149,7 +158,7 @@ def divide(
         numbers["val"] += members[:val].tolist()
         numbers["test"] += members[val : val + test].tolist()
         numbers["train"] += members[val + test :].tolist()
-    return {name: split.subset(sorted(own), name) for name, own in numbers.items() if own}
+    return {name: sorted(own) for name, own in numbers.items()}
 
 
 def shuffled_members(split: Split, seed: int) -> list[Tensor]:

@@ -14,7 +14,7 @@ from eqco.data.decoding import UnreadableImageError
 from eqco.data.images import MemoryImages, StoredImages, common_layout
 from eqco.data.index import ScanIndex
 from eqco.data.scanning import Check, scan
-from eqco.data.sources import Source, Split, divide
+from eqco.data.sources import Source, Split, divided_numbers
 from eqco.runtime.errors import InputError
 
 __all__ = [
@@ -104,22 +104,30 @@ def source_of_splits(
             )
         unreadable += looked.unreadable
         sizes.update(looked.sizes)
+        listed = split
         if looked.unreadable:
             split = split.subset(looked.readable)
         if looked.pixels is not None:
             split = replace(split, images=MemoryImages(looked.pixels))
-        found[split.name] = split
-    if ALL in found:
-        found |= divided(found.pop(ALL), how)
+        if split.name == ALL:
+            found |= divided(listed, split, looked.readable, how)
+        else:
+            found[split.name] = split
     return Source(name, found, sizes, tuple(unreadable), tuple(ignored), tuple(notes))
 
 
-def divided(split: Split, how: Opening) -> dict[str, Split]:
-    """Train, val and test of a split with classes; train of one without."""
+def divided(listed: Split, split: Split, readable: Sequence[int], how: Opening) -> dict[str, Split]:
+    """Train, val and test of a split with classes; train of one without.
+
+    All that is listed is divided and then those that cannot be read are left out, so that a closer
+    look, which finds more of them, moves no image from one part to another.
+    """
     if split.labels is None:
         return {"train": replace(split, name="train")}
-    fractions = {"val_fraction": how.val_fraction, "test_fraction": how.test_fraction}
-    return divide(split, **fractions, seed=how.split_seed)
+    parts = divided_numbers(listed, how.val_fraction, how.test_fraction, how.split_seed)
+    place = {number: place for place, number in enumerate(readable)}
+    found = {name: [place[n] for n in own if n in place] for name, own in parts.items()}
+    return {name: split.subset(own, name) for name, own in found.items() if own}
 
 
 def first_unreadable(unreadable: Sequence[UnreadableImageError], name: str) -> UnreadableImageError:
