@@ -213,14 +213,19 @@ def test_an_image_that_cannot_be_read_does_not_stop_what_a_training_ends_with(wa
         image = open_source("groceries")["train"].images.read(number)
         place = tmp_path / "photos" / "train" / f"{number % 2}"
         place.mkdir(parents=True, exist_ok=True)
-        image.resize((40 + number, 50)).save(place / f"{number:02d}.png")
-    broken = tmp_path / "photos" / "train" / "0" / "04.png"
-    broken.write_bytes(broken.read_bytes()[:300])
+        image.resize((40 + number, 50)).save(place / f"{number:02d}.jpg")
+    broken = tmp_path / "photos" / "train" / "0" / "04.jpg"
+    broken.write_bytes(broken.read_bytes()[:900])  # its header is whole
+    (broken.parent / "words.png").write_text("words")
     command = ["train", tmp_path / "photos", *QUICK, "--training.num-queries", 20]
     command += ["--data.on-unreadable", "skip"]
     trained = warm.run(*command, "--out", tmp_path / "run")
     assert trained.code == 0, trained.errors
     assert "validation images (a tenth of train)" in trained.said
+    listed = tmp_path / "run" / "unreadable.txt"
+    assert f"left out, since they cannot be read: 1, listed in {listed}" in trained.said
+    assert "found damaged while training, and replaced by others: 1" in trained.said
+    assert f"written: {listed}" in trained.said.replace("\n", "")
     assert {"validation.json", "curve.png"} <= {each.name for each in (tmp_path / "run").iterdir()}
     trained = warm.run(*command, "--unlabelled", "--out", tmp_path / "other")
     assert trained.code == 0, trained.errors

@@ -10,7 +10,9 @@ from eqco.data.cache import CachedImages, estimate_bytes
 if TYPE_CHECKING:
     from eqco.assembly.runs import RunInfo
 
-__all__ = ["format_steps", "heading"]
+__all__ = ["UNREADABLE", "format_steps", "heading"]
+
+UNREADABLE = "unreadable.txt"  # in a run: the files that it left out
 
 INFORMATION = (
     "info below: what one view tells of the other, read off the loss (≥: at least, ≈: about)"
@@ -24,10 +26,10 @@ def heading(about: "RunInfo", place: str) -> list[str]:
     alpha, epochs = recipe.objective.alpha, recipe.training.epochs
     per_epoch = about.loader.steps_per_epoch
     total = epochs * per_epoch
-    count = recipe.num_negatives
+    negatives = recipe.num_negatives
     loss = ["no negatives"]
-    if count is not None:
-        loss = [f"K = {count}", "plain InfoNCE" if alpha is None else f"α = {alpha:g}"]
+    if negatives is not None:
+        loss = [f"K = {negatives}", "plain InfoNCE" if alpha is None else f"α = {alpha:g}"]
     if recipe.method.has_temperature:
         loss.append(f"τ = {recipe.objective.temperature:g}")
     numbers = [
@@ -54,7 +56,11 @@ def heading(about: "RunInfo", place: str) -> list[str]:
         without = f"; left out, since they need three colour channels: {names}" if names else ""
         lines.append(f"{channels} band{'s' * (channels > 1)} in each image{without}")
     lines += about.source.notes
-    if count is not None and recipe.method.similarity == "cosine" and about.step < total:
+    if count := len(about.source.unreadable):
+        lines.append(
+            f"left out, since they cannot be read: {count:,}, listed in {place}/{UNREADABLE}"
+        )
+    if negatives is not None and recipe.method.similarity == "cosine" and about.step < total:
         lines.append(INFORMATION)
     images = about.loader.split.images
     if isinstance(images, CachedImages) and about.step < total:

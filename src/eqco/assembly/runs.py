@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from eqco.assembly.choosing import DEFAULT_MINUTES, choose_recipe
-from eqco.assembly.heading import heading
+from eqco.assembly.heading import UNREADABLE, heading
 from eqco.assembly.hub import load_hub
 from eqco.assembly.hub_files import HUB
 from eqco.assembly.loaded import LoadedEncoder
@@ -433,7 +433,7 @@ def write_lock(run: RunDirectory) -> AbstractContextManager[None]:
 def unreadable_list(run: RunDirectory) -> Path:
     """Where a process lists the images that it cannot read: a file for each process."""
     number = processes.rank()
-    return run.path / (f"unreadable-{number}.txt" if number else "unreadable.txt")
+    return run.path / (f"unreadable-{number}.txt" if number else UNREADABLE)
 
 
 def open_data(
@@ -518,6 +518,7 @@ def environment(
         "images": len(info.loader.split),
         "channels": info.source.channels,
         "left_out": info.left_out,
+        "unreadable": len(info.source.unreadable),
         "steps_per_epoch": info.loader.steps_per_epoch,
         "network": None if info.backbone is None else class_name(info.backbone),
         "parameters": sum(p.numel() for p in components.method.encoder.parameters()),

@@ -3,6 +3,7 @@
 import copy
 import os
 import shlex
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from eqco.assembly import open_weights
 from eqco.assembly.assessment import Assessment, assess, sample_features
 from eqco.assembly.choosing import typical_side
 from eqco.assembly.comparison import Stage
+from eqco.assembly.heading import UNREADABLE
 from eqco.assembly.runs import RunInfo
 from eqco.data import Split
 from eqco.evaluation.scores import ENOUGH
@@ -59,8 +61,26 @@ def assess_run(
         print_assessment(console, found, begun, place)
     except InputError as error:
         console.print(f"it cannot be compared: {error}", style="yellow", markup=False)
-    for path in write_assessment(found, sample, place):
+    lists = sorted(place.glob(f"{Path(UNREADABLE).stem}*.txt"))
+    if damaged := count_damaged(lists, begun, place):
+        console.print(
+            f"found damaged while training, and replaced by others: {damaged:,}",
+            style="yellow",
+            markup=False,
+            highlight=False,
+        )
+    for path in [*write_assessment(found, sample, place), *lists]:
         console.print(f"written: {path}", markup=False, highlight=False)
+
+
+def count_damaged(lists: Sequence[Path], begun: RunInfo, place: Path) -> int:
+    """How many images were found only in training that cannot be read: of those listed, the ones
+    that were not known when it began. A resumed run lists again what it meets again.
+    """
+    lines = [line for file in lists for line in file.read_bytes().splitlines()]
+    names = {os.path.abspath(line.partition(b"\t")[0]) for line in lines}
+    began = RunDirectory(place).read_environment()
+    return max(0, len(names) - int(began.get("unreadable", len(begun.source.unreadable))))
 
 
 def print_assessment(
@@ -70,8 +90,11 @@ def print_assessment(
     if found is None:
         print_self_consistency(console, begun, place)
         return
+    count = len(found.val_features.values)
+    missing = len(found.val) - count
+    without = f" ({missing:,} more cannot be read)" if missing else ""
     console.print(
-        f"{len(found.val):,} validation images ({found.val.name}), not test images:",
+        f"{count:,} validation images ({found.val.name}), not test images{without}:",
         markup=False,
         highlight=False,
     )
@@ -82,7 +105,7 @@ def print_assessment(
         style="dim",
         markup=False,
     )
-    if len(found.val) < ENOUGH:
+    if count < ENOUGH:
         console.print(
             f"Differences between rows say little with fewer than {ENOUGH} images.",
             style="yellow",
@@ -237,7 +260,7 @@ def write_assessment(
         ]
         write_json(
             file,
-            {"images": len(found.val), "of": found.val.name, "rows": rows},
+            {"images": len(found.val_features.values), "of": found.val.name, "rows": rows},
         )
         written.append(file)
         pairs = (found.val, found.val_features), (found.train, found.train_features)
