@@ -284,6 +284,24 @@ def test_a_run_is_tested_on_its_own_data_by_default(photos, tmp_path, capsys, mo
     ]
 
 
+def test_a_run_on_its_own_data_leaves_out_what_its_training_has(
+    photos, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(photos, "photos")
+    for place in ("train/Apple/0.png", "test/Apple/0.png"):
+        Path("photos", place).write_text("words")
+    train_briefly("photos", "run", "--data.on-unreadable", "skip")
+    assert "left out, since they cannot be read: 2, listed in run/" in capsys.readouterr().out
+    assert main(["eval", "run"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "left out, as in the training of run (--on-unreadable error stops at them)" in said
+    assert len(Path("run/evaluation/knn.unreadable.txt").read_text().splitlines()) == 2
+    for command in (["run", "--on-unreadable", "error"], ["run", "photos/train"]):
+        assert main(["eval", *command, "--out", "other"]) == 2
+        assert "0.png cannot be read" in capsys.readouterr().err
+
+
 def test_an_unfinished_run_is_named_with_its_step(photos, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     train_briefly(photos, "run", "--training.epochs", "2", "--training.keep-every", "1")

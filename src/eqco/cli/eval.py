@@ -18,6 +18,7 @@ from eqco.cli.progress import show_stage
 from eqco.cli.weights import AS_IN_WEIGHTS, Network, list_unreadable, refuse_several_processes
 from eqco.data.opening import DEFAULT_ROOT, kind_of, open_source, resolved_name
 from eqco.data.scanning import Check
+from eqco.data.stored import OnUnreadable
 from eqco.encoders import choose_precision
 from eqco.evaluation.finetuning import FineTuning, choose_tuning_precision
 from eqco.evaluation.linear import LINEAR_PROTOCOLS, LinearProtocol
@@ -80,7 +81,7 @@ def run(
     device: str = "cpu",
     workers: int = 0,
     precision: Literal["float32", "bfloat16", "auto"] = "float32",
-    on_unreadable: Literal["error", "skip"] = "error",
+    on_unreadable: Literal["error", "skip"] | None = None,
     root: Path = DEFAULT_ROOT,
 ) -> None:
     """Test an encoder on labelled images, beside raw pixels and random weights.
@@ -113,8 +114,9 @@ def run(
         precision: that networks compute in; auto: bfloat16 where the machine computes it natively.
             It is faster, and the second digit of features may differ. finetune keeps to float32
             where torch cannot train the network in bfloat16.
-        on_unreadable: stop at an image that cannot be read, or look at all images beforehand, leave
-            such ones out and list them in OUT.
+        on_unreadable: stop at an image that cannot be read (error), or look at all images
+            beforehand, leave such ones out and list them in OUT (skip). By default error, and of a
+            run on its own data what the run was trained with.
         root: where data sets by name are downloaded to.
 
     Examples:
@@ -138,6 +140,15 @@ def run(
     source = source or own_data(encoder, began)
     for note in notes(encoder, began, source):
         console.print(note, style="yellow", markup=False, highlight=False)
+    if on_unreadable is None:
+        on_unreadable = own_policy(encoder, began, source)
+        if on_unreadable == "skip":
+            console.print(
+                f"images that cannot be read are left out, as in the training of {encoder.name} "
+                f"(--on-unreadable error stops at them)",
+                markup=False,
+                highlight=False,
+            )
     if step := unfinished_step(encoder, began):
         encoder = replace(encoder, name=f"{encoder.name} ({step})")
     # what is damaged must be gone before features are made, which know images by their number
@@ -235,6 +246,14 @@ def own_data(weights: Weights, began: dict[str, Any]) -> str:
             f"on: eqco eval RUN DATA."
         )
     return str(name)
+
+
+def own_policy(weights: Weights, began: dict[str, Any], source: str) -> OnUnreadable:
+    """What is done about images that cannot be read: on its own data, what a run has done."""
+    own = began.get("source")
+    if weights.recipe is None or own is None or resolved_name(source) != own:
+        return "error"
+    return weights.recipe.data.on_unreadable
 
 
 def notes(weights: Weights, began: dict[str, Any], source: str) -> Iterator[str]:
