@@ -12,7 +12,7 @@ from eqco.assembly import choosing, train
 from eqco.assembly.choosing import choose_recipe
 from eqco.data import open_source
 from eqco.encoders import backbone_named
-from eqco.recipes import Recipe, with_settings
+from eqco.recipes import Recipe, read_recipe, with_settings
 from eqco.recipes.rules import choose
 from eqco.runtime.errors import InputError
 from eqco.runtime.run_directory import RunDirectory
@@ -53,6 +53,22 @@ def test_the_timing_does_not_train_the_users_network(photos):
     assert own.scale.equal(before["scale"])
     assert own.scale.grad is None
     assert "Own" in [reason.what for reason in choice.reasons]
+
+
+@pytest.mark.parametrize("given", [{}, {"image_size": 24}, {"pipeline": "simclr"}])
+def test_a_chosen_run_is_what_its_own_recipe_trains(tmp_path, given):
+    """Images of one size between what 32 and what 64 pixels need: held in memory in both."""
+    for number in range(12):
+        file = tmp_path / "photos" / f"{number}.png"
+        file.parent.mkdir(exist_ok=True)
+        Image.effect_noise((100, 90), 50).convert("RGB").save(file)
+    data, quiet = str(tmp_path / "photos"), {"show": lambda report: None}
+    train(data, out=tmp_path / "a", epochs=2, **given, **quiet)
+    train(data, read_recipe(tmp_path / "a" / "recipe.json"), out=tmp_path / "b", **quiet)
+    runs = [RunDirectory(tmp_path / name) for name in "ab"]
+    assert runs[0].read_metrics() == runs[1].read_metrics()
+    assert len({run.read_environment()["opened_side"] for run in runs}) == 1
+    assert not any(run.read_environment()["cached"] for run in runs)
 
 
 def test_a_folder_beside_the_run_stays_and_nothing_is_left(photos, tmp_path):

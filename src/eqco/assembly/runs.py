@@ -131,10 +131,9 @@ def train(
         raise InputError(f"cache_gib={cache_gib}; it must be 0 (no cache) or more.")
     if recipe is not None:
         recipe = with_settings(recipe, **settings)
-    # larger images are not kept in memory as they are: a cache holds them in the size they need
     pixels = {name: settings[name] for name in asdict(LARGEST.data) if name in settings}
     known = with_settings(LARGEST, **pixels) if recipe is None else recipe
-    opened_side = cached_side(known.method.views(known.data)) if cache_gib > 0 else None
+    opened_side = memory_side(known) if cache_gib > 0 else None
     run = RunDirectory(default_out(data) if out is None else Path(out))
     refuse_among_images(run.path, data)
     run.refuse_in_use()  # before anything is read, timed or written
@@ -201,6 +200,19 @@ def train(
             writes = processes.is_writer()
     report_end(info, outcome, on_end if writes else None)
     return outcome
+
+
+def memory_side(recipe: Recipe) -> int:
+    """The shorter side, in pixels, up to which images of one size are kept in memory as they are;
+    of larger ones a cache holds what their views need.
+
+    That of views of the largest size that is ever chosen, or of the recipe's if that is larger: so
+    a recipe that was chosen opens the same images in the same way when it is given.
+    """
+    side = recipe.data.image_size
+    largest = max(side, LARGEST.data.image_size)
+    views = recipe.method.views(recipe.data)
+    return cached_side([replace(view, size=-(-view.size * largest // side)) for view in views])
 
 
 def first_network(encoder: nn.Module | None, named: str | None) -> nn.Module | str | None:
