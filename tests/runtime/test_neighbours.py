@@ -1,11 +1,15 @@
 """Exchange between processes of one machine; each process is a thread here."""
 
+import subprocess
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+import torch.distributed as dist
 
-from eqco.runtime.neighbours import LARGEST, MESSAGE, Neighbours
+from eqco.runtime.neighbours import LARGEST, MESSAGE, ExchangeError, Neighbours
+from eqco.runtime.processes import is_connection_error
 
 
 class Store(dict):
@@ -55,12 +59,48 @@ def test_each_gets_what_all_gave_in_the_order_of_ranks(count):
 def test_one_that_left_is_named_and_one_that_is_silent_too(size):
     """In a message, and where shared memory is to be made."""
     first, second = connected(2, timeout=0.2)
-    with pytest.raises(RuntimeError, match="Timed out waiting for rank 1"):
+    with pytest.raises(ExchangeError, match="Timed out waiting for rank 1"):
         first.gather(torch.zeros(size))
     second.close()
-    with pytest.raises(RuntimeError, match=r"Connection .*rank 1"):
+    with pytest.raises(ExchangeError, match=r"Connection .*rank 1"):
         first.gather(torch.zeros(size))
     first.close()
+
+
+def test_one_that_left_is_noticed_at_once_while_its_workers_hold_the_sockets():
+    first, second = connected(2, timeout=20.0)
+    held = [link.fileno() for link in second.sockets.values()]
+    worker = subprocess.Popen(["sleep", "60"], pass_fds=held)
+    try:
+        second.close()
+        start = time.monotonic()
+        with pytest.raises(ExchangeError, match=r"Connection .*rank 1"):
+            first.gather(torch.zeros(3))
+        assert time.monotonic() - start < 2
+    finally:
+        worker.kill()
+        worker.wait()
+        first.close()
+
+
+GLOO = "[/pytorch/third_party/gloo/gloo/transport/tcp/"
+WORKER = "a worker process ended while reading for step 3, which needs a.jpg … b.jpg: "
+
+
+@pytest.mark.parametrize(
+    ("error", "of_another_rank"),
+    [
+        (ExchangeError("Timed out waiting for rank 1"), True),
+        (RuntimeError(f"{GLOO}pair.cc:561] Connection closed by peer [127.0.0.1]:11670."), True),
+        (RuntimeError(f"{GLOO}unbound_buffer.cc:78] Timed out waiting 3000ms for recv"), True),
+        (dist.DistBackendError("NCCL error"), True),
+        (RuntimeError(WORKER + repr(ConnectionResetError(104, "Connection reset by peer"))), False),
+        (RuntimeError("DataLoader worker (pid 7) is killed by signal: Broken pipe."), False),
+        (RuntimeError("the dataset gloomy: Timed out waiting for its server"), False),
+    ],
+)
+def test_what_a_worker_of_its_own_says_is_not_taken_for_a_lost_rank(error, of_another_rank):
+    assert is_connection_error(error) is of_another_rank
 
 
 def test_what_is_larger_or_elsewhere_is_left_to_torch():

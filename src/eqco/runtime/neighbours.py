@@ -12,18 +12,22 @@ import struct
 import sys
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
 from torch import Tensor
 
-__all__ = ["Neighbours", "all_on_one_machine"]
+__all__ = ["ExchangeError", "Neighbours", "all_on_one_machine"]
 
 # Bytes that fit a socket's buffer twice over, so that all can write before any reads.
 MESSAGE = 32 * 1024
 # Bytes of one exchange through shared memory; more is left to gloo.
 LARGEST = 32 * 1024 * 1024
+
+
+class ExchangeError(RuntimeError):
+    """Another process ended, or does not answer; says which."""
 
 
 def all_on_one_machine() -> bool:
@@ -34,20 +38,20 @@ def all_on_one_machine() -> bool:
 
 @contextmanager
 def named(rank: int) -> Iterator[None]:
-    """What a socket says that fails, as gloo says it, with the rank at its other end."""
+    """What a socket says that fails, with the rank at its other end."""
     try:
         yield
     except (BlockingIOError, TimeoutError) as error:
-        raise RuntimeError(f"Timed out waiting for rank {rank}") from error
+        raise ExchangeError(f"Timed out waiting for rank {rank}") from error
     except OSError as error:
-        raise RuntimeError(f"Connection to rank {rank} failed: {error}") from error
+        raise ExchangeError(f"Connection to rank {rank} failed: {error}") from error
 
 
 class Neighbours:
     """A socket to each other process of this machine.
 
     All must call `gather` in the same order with tensors of the same size. What ends or does not
-    answer for `timeout` seconds raises RuntimeError, as an exchange by gloo does.
+    answer for `timeout` seconds raises ExchangeError.
     """
 
     def __init__(self, store: Any, rank: int, count: int, timeout: float):
@@ -57,21 +61,21 @@ class Neighbours:
         self.slots: dict[int, mmap.mmap] = {}
         self.slot_size, self.turn = 0, 0
         limit = struct.pack("ll", int(timeout), int(timeout % 1 * 1e6))
-        with socket.socket(socket.AF_UNIX) as door:
+        with socket.socket(socket.AF_UNIX) as listener:
             name = uuid.uuid4().hex
-            door.bind(f"\0{name}")  # a name without a file: nothing is left behind
-            door.listen(count)
-            door.settimeout(timeout)
-            store.set(f"door/{rank}", name)
+            listener.bind(f"\0{name}")  # a name without a file: nothing is left behind
+            listener.listen(count)
+            listener.settimeout(timeout)
+            store.set(f"listener/{rank}", name)
             for other in range(rank):
                 link = socket.socket(socket.AF_UNIX)
                 with named(other):
-                    link.connect(f"\0{store.get(f'door/{other}').decode()}")
+                    link.connect(f"\0{store.get(f'listener/{other}').decode()}")
                     link.sendall(rank.to_bytes(4, "little"))
                 self.sockets[other] = link
             for later in range(rank + 1, count):
                 with named(later):  # or another of the later ones
-                    link, _ = door.accept()
+                    link, _ = listener.accept()
                     number = link.recv(4, socket.MSG_WAITALL)
                 self.sockets[int.from_bytes(number, "little")] = link
         for link in self.sockets.values():
@@ -128,7 +132,7 @@ class Neighbours:
             with named(rank):
                 said, found, _, _ = socket.recv_fds(link, 1, 1)
             if not said:
-                raise RuntimeError(f"Connection closed by peer, rank {rank}")
+                raise ExchangeError(f"Connection closed by peer, rank {rank}")
             handles[rank] = found[0]
         self.slots = {r: mmap.mmap(each, 2 * slot_size) for r, each in handles.items()}
         self.slot_size = slot_size
@@ -147,10 +151,14 @@ class Neighbours:
             with named(rank):
                 count = self.sockets[rank].recv_into(view, 0, socket.MSG_WAITALL)
             if count == 0:
-                raise RuntimeError(f"Connection closed by peer, rank {rank}")
+                raise ExchangeError(f"Connection closed by peer, rank {rank}")
             view = view[count:]
 
     def close(self) -> None:
-        """Leave the others; they notice."""
+        """Leave the others; they notice at once."""
         for link in self.sockets.values():
+            # processes that this one has started hold the socket too, and closing it here is not
+            # enough; the other end may have gone already
+            with suppress(OSError):
+                link.shutdown(socket.SHUT_RDWR)
             link.close()

@@ -6,6 +6,7 @@ same order.
 """
 
 import os
+import re
 import time
 import uuid
 from collections.abc import Iterator
@@ -18,10 +19,13 @@ import torch.distributed as dist
 from torch import Tensor
 
 from eqco.runtime.errors import InputError
-from eqco.runtime.neighbours import Neighbours, all_on_one_machine
+from eqco.runtime.neighbours import ExchangeError, Neighbours, all_on_one_machine
 
 # Seconds that the others have to say that they, too, are waiting, before one is called lost.
 GRACE = 5.0
+
+# How gloo begins what it says, which torch raises as a plain RuntimeError: its own file and line.
+GLOO = re.compile(r"\[\S*gloo/\S+:\d+\] ")
 
 # The others, where all are on this machine and exchange tensors of the CPU by themselves.
 _neighbours: Neighbours | None = None
@@ -189,10 +193,10 @@ def store_of_this_start(store: Any, number: int, count: int, timeout: timedelta)
 
 
 def is_connection_error(error: Exception) -> bool:
-    """Whether an exchange with the others failed, not the computation."""
-    text = str(error)
-    signs = ("gloo", "Timed out waiting", "Connection", "Broken pipe", "closed by peer")
-    return isinstance(error, dist.DistError) or any(sign in text for sign in signs)
+    """Whether an exchange with the others failed, not the computation or a worker of this one."""
+    if isinstance(error, ExchangeError | dist.DistError):
+        return True
+    return GLOO.search(str(error)) is not None
 
 
 def lost_ranks(store: Any, number: int, count: int) -> list[int]:
