@@ -335,20 +335,30 @@ BEYOND = OTHERS | LATER | WITHOUT_NEGATIVES | TRANSFORMERS
 
 
 def precision_cells(
-    scale: Scale, others: Mapping[str, str], epochs: int = PUBLISHED_EPOCHS
+    scale: Scale,
+    others: Mapping[str, str],
+    epochs: int = PUBLISHED_EPOCHS,
+    transformer_epochs: int | None = None,
 ) -> list[Cell]:
     """Rows: the paper's recipes, then others by their titles; columns: the encoder's precision.
 
     bfloat16 is what precision auto chooses; it is named, so that a record says what was computed.
-    The others train for so many of the paper's epochs.
+    The others train for so many of the paper's epochs; vision transformers, which take ten times as
+    long for an image, for as many unless told otherwise.
     """
+    lengths = dict.fromkeys(TRANSFORMERS, transformer_epochs or epochs)
     recipes = {
         "SiMo": simo(scale, count=16, alpha=256),
         "MoCo v1": moco("mocov1", scale, count=scale.memory, alpha=None),
         "MoCo v2": moco("mocov2", scale, count=scale.memory, alpha=None),
         "SimCLR": simclr(scale, count=scale.num_queries, alpha=256),
         **{
-            title: framework(name, scale, alpha=RECIPES[name].objective.alpha, epochs=epochs)
+            title: framework(
+                name,
+                scale,
+                alpha=RECIPES[name].objective.alpha,
+                epochs=lengths.get(title, epochs),
+            )
             for title, name in others.items()
         },
     }
@@ -380,7 +390,7 @@ STUDY_PRECISION = grid_experiment(
     cells={
         "smoke": precision_cells(SMOKE, {}),
         "few-images": precision_cells(FEW_IMAGES, BEYOND, epochs=100),
-        "embedded": precision_cells(EMBEDDED, BEYOND),
+        "embedded": precision_cells(EMBEDDED, BEYOND, transformer_epochs=40),
         "paper": precision_cells(PAPER, BEYOND),
     },
     quantities=("knn", "information"),
