@@ -37,6 +37,7 @@ PICTURES = {  # below docs/images: experiment and profile
     "fig2.png": ("fig2", "desk"),
     "fig3.png": ("fig3", "desk"),
     "study-length.png": ("study-length", "desk"),
+    "study-saturation.png": ("study-saturation", "desk"),
 }
 QUALITY = "quality.png"  # of a benchmark: curves of all its data sets
 BLOCK = re.compile(r"(<!-- block ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -47,8 +48,8 @@ DOCUMENTS = [
     for path in (ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")))
     if BLOCK.search(path.read_text())
 ]
-SPREAD = "Mean ± half the spread over seeds. "
-BESIDE = "Ours ± half the spread over seeds (paper's, difference). "
+SPREAD = "Mean ± standard deviation over seeds. "
+BESIDE = "Mean ± standard deviation over seeds (paper's, difference). "
 
 
 def fill(text: str) -> str:

@@ -27,7 +27,7 @@ def test_a_table_has_a_line_for_each_row_and_a_gap_where_nothing_was_measured():
     assert lines[0] == [
         "eqco",
         "estimate / bound",
-        "1.25 ±0.25 (n = 2) (1.5, -0.25)",
+        "1.25 ±0.35 (n = 2) (1.5, -0.25)",  # deviations of 0.25 each: √(2 · 0.25² / 1)
         "1.00 ±0.00 (n = 2) (0.9, +0.10)",
     ]
     assert lines[1] == ["infonce", "bound", "0.50 (n = 1)", "–"]
@@ -62,7 +62,7 @@ def test_readings_of_several_seeds_are_averaged_and_labelled():
         for reading in measure([1.0], 4, [InfoNCE(), EqCo(64)], seed=seed, **quick)
     ]
     header, lines = readings_table(readings)
-    assert "half the spread over seeds" in header[4]
+    assert "standard deviation over seeds" in header[4]
     assert [line[2] for line in lines] == ["infonce", "eqco"]
     assert lines[0][5] == "a bound"
     assert lines[1][5] == "an estimate, at most 2.8 above"  # log(65/4)

@@ -2,9 +2,10 @@
 
 import math
 
-__all__ = ["advice"]
+__all__ = ["SATURATED", "advice"]
 
-# From here on plain InfoNCE counts as saturated: as much of its gradient is gone.
+# From here on plain InfoNCE counts as saturated: as much of its gradient is gone. In no pair of
+# trainings below it did α gain accuracy clearly (docs/results.md, study-saturation).
 SATURATED = 0.3
 # What little α can add beyond this ratio is not worth a change.
 NOTABLE_RATIO = 1.1

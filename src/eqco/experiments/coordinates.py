@@ -45,6 +45,7 @@ class Coordinates:
     weights: str | None = None
     metric: str | None = None
     category: str | None = None
+    data: str | None = None
 
     @property
     def values(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 
 import torch
@@ -145,6 +145,11 @@ class Comparison:
     def spread(self) -> float:
         """Largest less smallest over seeds; NaN with one seed, which shows none."""
         return max(self.values) - min(self.values) if len(self.values) > 1 else math.nan
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation over seeds; NaN with one seed."""
+        return stdev(self.values) if len(self.values) > 1 else math.nan
 
     @property
     def difference(self) -> float | None:

@@ -10,7 +10,7 @@ from eqco.methods import MoCoSettings, SimCLRSettings, SiMoSettings
 from eqco.methods.base import MethodSettings
 from eqco.recipes import Recipe
 
-__all__ = ["STUDY_ALPHA"]
+__all__ = ["CELLS", "STUDY_ALPHA"]
 
 NUM_QUERIES = 64
 COUNTS = (2, 4, 8, 16, 32, NUM_QUERIES - 1)
@@ -29,21 +29,22 @@ def frameworks(count: int) -> dict[str, MethodSettings]:
 
 
 def cells(recipe: Recipe, counts: tuple[int, ...], alphas: tuple[float | None, ...]) -> list[Cell]:
-    """Rows: framework and loss; columns: K. An α below K is left out: nobody wants fewer."""
+    """Rows: framework and loss; columns: K. α = K is InfoNCE, and nobody wants a
+    smaller one."""
     return [
         Cell(
             at=Coordinates(framework=name, loss=loss_of(alpha), alpha=alpha, num_negatives=count),
             task=small_folder(
                 recipe,
                 frameworks(count)[name],
-                alpha=None if alpha == count else alpha,
+                alpha=alpha,
                 accuracy="probe",
             ),
         )
         for name in frameworks(1)
         for alpha in alphas
         for count in counts
-        if alpha is None or alpha >= count
+        if alpha is None or alpha > count
     ]
 
 
@@ -52,14 +53,15 @@ def shared(epochs: int, image_size: int) -> Recipe:
     return short_recipe(num_queries=NUM_QUERIES, epochs=epochs, image_size=image_size)
 
 
+CELLS = {
+    "smoke": cells(shared(1, 16), (4,), (None, 256.0)),
+    "desk": cells(shared(20, 32), COUNTS, ALPHAS),
+}
 STUDY_ALPHA = grid_experiment(
     name="study-alpha",
     title="Which α for K negatives, on a small folder",
     axis="num_negatives",
-    cells={
-        "smoke": cells(shared(1, 16), (4,), (None, 256.0)),
-        "desk": cells(shared(20, 32), COUNTS, ALPHAS),
-    },
+    cells=CELLS,
     quantities=("knn", "positive_probability"),
     baselines=GAINED,
     seeds={"smoke": (0,), "desk": tuple(range(10))},

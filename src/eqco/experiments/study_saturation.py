@@ -1,11 +1,13 @@
 """When α is worth it: what it gained, against how saturated plain InfoNCE was without it.
 
 The gradient of Eq. 1 is that of plain InfoNCE times W_α/W_K, and W_K = 1 − p₊: α can only give
-back what saturation has taken. Every pair of trainings that differ in α alone is a point.
+back what saturation has taken. Every pair of trainings that differ in α alone is a point. Profile
+desk has Figure 4 and the small folder of study-alpha, few-images the systems of Table 2 as well.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 
 from eqco.experiments.coordinates import Coordinates
 from eqco.experiments.experiment import Comparison, Experiment
@@ -23,6 +25,7 @@ from eqco.experiments.grid import (
     under_infonce,
     values_of,
 )
+from eqco.experiments.study_alpha import CELLS as SMALL_FOLDER
 from eqco.experiments.tab2 import CELLS as SYSTEMS
 from eqco.experiments.tasks import TrainingTask
 from eqco.experiments.training_runs import training_steps
@@ -34,22 +37,24 @@ SATURATION = "p₊ of plain InfoNCE at the end"
 GAIN = "gained by α, points of accuracy [95 % interval]"
 
 
-def placed(cell: Cell) -> Cell:
-    """The cell by framework, loss, α and K, whichever table it is from."""
+def placed(cell: Cell, task: TrainingTask) -> Cell:
+    """The cell by framework, loss, α, K and data, whichever table it is from."""
     at = cell.at.only("num_negatives", "alpha")
-    named = replace(at, framework=cell.at.framework or "SiMo", loss=loss_of(at.alpha))
-    return replace(cell, at=named)
+    framework, loss = cell.at.framework or "SiMo", loss_of(at.alpha)
+    return replace(cell, at=replace(at, framework=framework, loss=loss, data=task.data))
 
 
-def every_cell(profile: str) -> list[Cell]:
-    """The cells of all tables that have pairs; each once, as its first table has it."""
-    tables = (*SIMO[profile], *FRAMEWORKS[profile], *SYSTEMS[profile])
-    found = [placed(cell) for cell in tables if cell.task is not None]
+def every_cell(*tables: Sequence[Cell]) -> list[Cell]:
+    """The cells of tables that have pairs; each once, as its first table has it."""
+    cells = chain(*tables)
+    found = [placed(cell, cell.task) for cell in cells if cell.task is not None]
     return list({cell.at: cell for cell in reversed(found)}.values())[::-1]
 
 
 CELLS: dict[str, Sequence[Cell]] = {
-    profile: every_cell(profile) for profile in ("smoke", "few-images")
+    "smoke": every_cell(SIMO["smoke"], FRAMEWORKS["smoke"], SYSTEMS["smoke"]),
+    "desk": every_cell(SIMO["desk"], SMALL_FOLDER["desk"]),
+    "few-images": every_cell(SIMO["few-images"], FRAMEWORKS["few-images"], SYSTEMS["few-images"]),
 }
 
 

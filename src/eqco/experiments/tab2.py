@@ -76,6 +76,7 @@ def negatives_of(scale: Scale, task: TrainingTask | None, count: int | None) -> 
 def beyond_the_paper(scale: Scale) -> list[Cell]:
     """Few negatives without and with EqCo, and later systems."""
     tasks = [("PIRL", framework("pirl", scale))]  # the paper has it at another length
+    tasks += [("SiMo", simo(scale, count=FEW, alpha=None))]
     tasks += [
         (title, framework(name, scale, few=FEW, alpha=alpha))
         for title, name in CHOOSABLE.items()

@@ -68,14 +68,14 @@ EXHIBITS: dict[str, Exhibit] = dict(
             "Accuracy with fewer and fewer negatives. In the paper EqCo keeps most of what "
             "InfoNCE loses, except with a memory of 16 keys and less.",
             charts.accuracy_charts,
-            findings.accuracy_change,
+            findings.gains_of_few,
         ),
         exhibit(
             "fig4",
             "SiMo draws its K negatives from the keys of the batch. In the paper its accuracy "
             "drops when K is very small, and with EqCo stays almost steady.",
             charts.accuracy_charts,
-            partial(findings.accuracy_change, subject="The accuracy of SiMo"),
+            partial(findings.gains_of_few, subject="The accuracy of SiMo"),
         ),
         exhibit(
             "tab1",

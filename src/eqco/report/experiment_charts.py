@@ -65,25 +65,41 @@ def accuracy_bars(experiment: Experiment[Any], records: Sequence[Record]) -> lis
 
 
 def saturation_charts(experiment: Experiment[Any], records: Sequence[Record]) -> list[Chart]:
-    """What α gained against p₊ of the plain twin, marks of one colour for each α."""
-    marks: dict[float, list[tuple[float, Comparison]]] = {}
+    """What α gained against p₊ of the plain twin: a chart for each data set, a colour for an α.
+
+    Of pairs of trainings with seeds enough for an interval.
+    """
     rows = group_by(experiment.compare(records), attrgetter("row"))
-    for row, (saturation, gain) in rows.items():
-        marks.setdefault(row.alpha, []).append((saturation.mean, gain))
-    colours = colours_of([f"{alpha}" for alpha in marks])
-    series = [
-        Series(
-            name=words(Coordinates(alpha=alpha)),
-            points=[(place, cell.mean) for place, cell in found],
-            low=[min(cell.values) for _, cell in found],
-            high=[max(cell.values) for _, cell in found],
-            colour=colour,
-            style="marks",
+    shown = {row: pair for row, pair in rows.items() if pair[1].interval is not None}
+    alphas = sorted({row.alpha for row in shown})
+    colours = dict(zip(alphas, colours_of([f"{alpha}" for alpha in alphas]), strict=True))
+    return [
+        Chart(
+            title=words(data),
+            x_label=SATURATION,
+            y_label=GAIN,
+            series=[
+                saturation_series([shown[row] for row in here if row.alpha == alpha], alpha, colour)
+                for alpha, colour in colours.items()
+                if any(row.alpha == alpha for row in here)
+            ],
+            covers=(0.0, *(end for row in here for end in shown[row][1].interval or ())),
         )
-        for (alpha, found), colour in zip(sorted(marks.items()), colours, strict=True)
+        for data, here in group_by(shown, key=lambda row: row.only("data")).items()
     ]
-    covers = (0.0, *(end for each in series for end in (*each.low, *each.high)))
-    return [Chart(x_label=SATURATION, y_label=GAIN, series=series, covers=covers)]
+
+
+def saturation_series(pairs: Sequence[Sequence[Comparison]], alpha: float, colour: str) -> Series:
+    """Marks of p₊ of the plain twin and the gain, whose interval is the bar."""
+    intervals = [gain.interval for _, gain in pairs if gain.interval is not None]
+    return Series(
+        name=words(Coordinates(alpha=alpha)),
+        points=[(saturation.mean, gain.mean) for saturation, gain in pairs],
+        low=[low for low, _ in intervals],
+        high=[high for _, high in intervals],
+        colour=colour,
+        style="marks",
+    )
 
 
 def search_bars(experiment: Experiment[Any], records: Sequence[Record]) -> list[Chart]:

@@ -1,18 +1,14 @@
 """What records say, each in one sentence and no more; nothing where runs are missing for it."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from operator import attrgetter
 from statistics import fmean
 from typing import Any
 
-from eqco.evaluation.scores import interval_of_mean
-from eqco.experiments.coordinates import Coordinates, axis_of, distinct, group_by
-from eqco.experiments.experiment import (
-    SEEDS_OF_AN_INTERVAL,
-    Comparison,
-    Experiment,
-    seed_by_seed,
-)
+from eqco.contrast.advice import SATURATED
+from eqco.experiments.coordinates import Coordinates, axis_of, distinct, group_by, in_order
+from eqco.experiments.experiment import Comparison, Experiment, seed_by_seed
 from eqco.experiments.study_bound import by_truth
 from eqco.experiments.tab9 import RANDOM
 from eqco.report.charts import family_and_name
@@ -21,7 +17,6 @@ from eqco.runtime.records import Record
 from eqco.theory import largest_overshoot
 
 __all__ = [
-    "accuracy_change",
     "bias_and_noise",
     "clear_differences",
     "detection_gain",
@@ -29,6 +24,7 @@ __all__ = [
     "example_accuracy",
     "extremes",
     "extremes_by_column",
+    "gains_of_few",
     "gradient_factor",
     "information_swing",
     "largest_excess",
@@ -37,6 +33,8 @@ __all__ = [
     "search_extremes",
     "smallest_batch",
 ]
+
+BY_CHANCE = 0.05  # of the intervals of what is zero leave it out
 
 
 def run_cells(experiment: Experiment[Any], records: Sequence[Record]) -> list[Comparison]:
@@ -73,7 +71,9 @@ def extremes(experiment: Experiment[Any], records: Sequence[Record]) -> str:
 
 
 def apart(high: Comparison, low: Comparison) -> str:
-    """How two cells differ over the seeds that both have, with its interval or seed by seed.
+    """How two cells differ, seed by seed over those that both have.
+
+    No interval: extremes are chosen after the fact, and chance is a part of what separates them.
 
     >>> cells = [Comparison(row="", column="", values=v, seeds=(0, 1)) for v in ((5, 7), (4, 4))]
     >>> apart(*cells)
@@ -83,24 +83,28 @@ def apart(high: Comparison, low: Comparison) -> str:
     if len(differences) < 2:
         return ""
     shown = ", ".join(map(signed_number, differences))
-    if len(differences) >= SEEDS_OF_AN_INTERVAL:
-        least, most = interval_of_mean(differences)
-        shown = f"interval {least:.1f} to {most:.1f}".replace("-", "−")
-        shown += ", which holds 0" if least <= 0 <= most else ""
     return f"; seed by seed they are {fmean(differences):.1f} apart ({shown})"
 
 
 def clear_differences(experiment: Experiment[Any], records: Sequence[Record]) -> str:
-    """The differences whose interval leaves zero out, of all that have one."""
+    """The differences whose interval leaves zero out, of all that have one; how many chance alone
+    would give, and how many have too few seeds for an interval.
+    """
     tables = experiment.conclude(records).values()
-    cells = [(cell, cell.interval) for table in tables for cell in table if cell.interval]
+    differences = [cell for table in tables for cell in table if cell.values]
+    cells = [(cell, cell.interval) for cell in differences if cell.interval]
     if not cells:
         return ""
     clear = [cell for cell, (low, high) in cells if low > 0 or high < 0]
     named = "; ".join(f"{place_words(cell)}: {signed_number(cell.mean)}" for cell in clear)
-    told = f"Of {plural(len(cells), 'difference')} over three seeds or more {len(clear)}"
-    beyond = "lies beyond its interval" if len(clear) == 1 else "lie beyond their interval"
-    return f"{told} {beyond}{f' ({named})' if named else ''}."
+    few = len(differences) - len(cells)
+    others = f"; {plural(few, 'other')} {'has' if few == 1 else 'have'} fewer seeds" if few else ""
+    return (
+        f"Of {plural(len(cells), 'difference')} over three seeds or more {len(clear)} "
+        f"{'leaves' if len(clear) == 1 else 'leave'} zero out of the 95 % interval"
+        f"{f' ({named})' if named else ''}, where chance alone would give about "
+        f"{BY_CHANCE * len(cells):.1f}{others}."
+    )
 
 
 def place_words(cell: Comparison) -> str:
@@ -123,36 +127,59 @@ def extremes_by_column(experiment: Experiment[Any], records: Sequence[Record]) -
     return sentence if parts else ""
 
 
-def accuracy_change(
+def gains_of_few(
     experiment: Experiment[Any], records: Sequence[Record], subject: str = "Accuracy"
 ) -> str:
-    """How much accuracy changes from the largest to the smallest column, family by family."""
+    """Family by family, what the fewest negatives cost InfoNCE, and what EqCo gained over it with
+    the two smallest counts.
+    """
     cells = run_cells(experiment, records)
-    axis, places = axis_of(distinct(cell.column for cell in cells))
-    families = group_by(cells if axis else (), key=lambda cell: family_and_name(cell.row)[0])
+    gained = next(iter(experiment.conclude(records).values()), [])
+    pairs = [cell for cell in gained if isinstance(cell.column, Coordinates)]
     parts = []
-    for family, here in families.items():
-        few, many = (edge(places[cell.column] for cell in here) for edge in (min, max))
-        ends = {
-            row: [by_place[few], by_place[many]]
-            for row, row_cells in group_by(here, attrgetter("row")).items()
-            if {few, many} <= set(by_place := {places[c.column]: c for c in row_cells})
-        }
-        both = [cell for pair in ends.values() for cell in pair]
-        seeds = seed_by_seed(both) if few < many and both else {}
-        changes = [
-            f"{signed_number(fmean(v[2 * i] - v[2 * i + 1] for v in seeds.values()))} with "
-            f"{words(family_and_name(row)[1])}"
-            for i, row in enumerate(ends)
-            if seeds
+    for family, here in group_by(pairs, key=lambda cell: family_and_name(cell.row)[0]).items():
+        plain = [cell for cell in cells if cell.row == replace(family, loss="infonce")]
+        columns = in_order(cell.column for cell in here)[:2]
+        told = [
+            f"at {words(column)}: "
+            + ", ".join(
+                f"{difference_words(cell)} with {words(family_and_name(cell.row)[1])}"
+                for cell in here
+                if cell.column == column
+            )
+            for column in columns
         ]
-        if changes:
-            whose = f"for {words(family)} " if words(family) else ""
-            change = f"from {axis_words(axis)} = {many:g} to {few:g} by {', '.join(changes)}"
-            parts.append(whose + change)
+        whose = f"{words(family)}, " if words(family) else ""
+        parts.append(f"{whose}{cost_of_few(plain)}; gained over it {'; '.join(told)}")
     data = records[0].recipe["data"]
-    sentence = f"{subject} on {data} changes {'; '.join(parts)} (points{noise(cells)})."
-    return sentence if parts else ""
+    told = f"{subject} on {data}, points, with 95 % intervals or each seed."
+    return f"{told} {'. '.join(parts)}." if parts else ""
+
+
+def cost_of_few(plain: Sequence[Comparison]) -> str:
+    """How InfoNCE changes from the most to the fewest negatives."""
+    _, counts = axis_of([cell.column for cell in plain])
+    most, fewest = (edge(plain, key=lambda cell: counts[cell.column]) for edge in (max, min))
+    changes = {s: few - many for s, (few, many) in seed_by_seed([fewest, most]).items()}
+    change = Comparison.of_difference(fewest.row, fewest.column, changes)
+    return (
+        f"InfoNCE from {words(most.column)} to {counts[fewest.column]:g}: "
+        f"{difference_words(change)}"
+    )
+
+
+def difference_words(cell: Comparison) -> str:
+    """A mean difference with its interval, or with its seeds where they are too few for one.
+
+    >>> difference_words(Comparison(row="", column="", values=(1.0, 2.0)))
+    '+1.5 (+1.0, +2.0)'
+    >>> difference_words(Comparison(row="", column="", values=(1.0,) * 3, interval=(-0.2, 2.2)))
+    '+1.0 [−0.2 to 2.2]'
+    """
+    if cell.interval is None:
+        return f"{signed_number(cell.mean)} ({', '.join(map(signed_number, cell.values))})"
+    low, high = cell.interval
+    return f"{signed_number(cell.mean)} [{low:.1f} to {high:.1f}]".replace("-", "−")
 
 
 def length_change(experiment: Experiment[Any], records: Sequence[Record]) -> str:
@@ -247,17 +274,27 @@ def smallest_batch(experiment: Experiment[Any], records: Sequence[Record]) -> st
 
 
 def saturation_gain(experiment: Experiment[Any], records: Sequence[Record]) -> str:
-    """What α gained where plain InfoNCE was most and least saturated."""
-    rows = list(group_by(experiment.compare(records), attrgetter("row")).items())
-    if len(rows) < 2:
+    """How often α gained or lost clearly where plain InfoNCE was saturated, and where it was not:
+    of pairs of trainings with seeds enough for an interval.
+    """
+    rows = group_by(experiment.compare(records), attrgetter("row")).values()
+    pairs = [(plain.mean, gain.interval) for plain, gain in rows if gain.interval is not None]
+    saturated = [interval for p, interval in pairs if p >= SATURATED]
+    others = [interval for p, interval in pairs if p < SATURATED]
+    if not saturated or not others:
         return ""
-    (most, (high, gain)), (least, (low, little)) = rows[0], rows[-1]
     return (
-        f"Where plain InfoNCE was most saturated (p₊ = {high.mean:.2f}, {words(most)}) α gained "
-        f"{signed_number(gain.mean)} points ({', '.join(map(signed_number, gain.values))} in the "
-        f"seeds), where it was least (p₊ = {low.mean:.2f}, {words(least)}) "
-        f"{signed_number(little.mean)} ({', '.join(map(signed_number, little.values))})."
+        f"Of {plural(len(saturated), 'pair')} of trainings with p₊ of {SATURATED} and more under "
+        f"plain InfoNCE α {clear_changes(saturated)}; of {len(others)} with less it "
+        f"{clear_changes(others)} (95 % intervals that leave zero out)."
     )
+
+
+def clear_changes(intervals: Sequence[tuple[float, float]]) -> str:
+    """In how many of them what is measured is above zero, and in how many below."""
+    gains = sum(low > 0 for low, _ in intervals)
+    losses = sum(high < 0 for _, high in intervals)
+    return f"gained in {gains or 'none'} and lost in {losses or 'none'}"
 
 
 def bias_and_noise(experiment: Experiment[Any], records: Sequence[Record]) -> str:

@@ -1,7 +1,7 @@
 """Readings as a table that says of each f̂ whether it is a bound or an estimate."""
 
 from collections.abc import Sequence
-from statistics import fmean
+from statistics import fmean, stdev
 
 from rich.console import Console
 
@@ -21,7 +21,7 @@ def readings_table(readings: Sequence[Reading]) -> tuple[list[str], list[list[st
         groups.items(), key=lambda item: item[0][:2]
     ):
         values = [reading.value for reading in group]
-        error = (max(values) - min(values)) / 2 if several else group[0].standard_error
+        error = stdev(values) if several else group[0].standard_error
         lines.append(
             [
                 f"{information:g}",
@@ -32,7 +32,7 @@ def readings_table(readings: Sequence[Reading]) -> tuple[list[str], list[list[st
                 guarantee(group[0]),
             ]
         )
-    spread = "half the spread over seeds" if several else "standard error"
+    spread = "standard deviation over seeds" if several else "standard error"
     return ["truth", "K", "estimator", "α", f"f̂ (± {spread})", "f̂ is"], lines
 
 

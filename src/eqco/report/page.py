@@ -111,7 +111,9 @@ class Shown:
         cells = self.experiment.compare(self.records)
         several = any(len(cell.values) > 1 for cell in cells)
         uneven = len({len(cell.values) for cell in cells}) > 1
-        parts = [f"Mean over {len(seeds_of(self.records))} seeds ± half the spread."] * several
+        parts = [
+            f"Mean over {len(seeds_of(self.records))} seeds ± their standard deviation."
+        ] * several
         parts += ["× n: where a cell has other than that many seeds so far."] * uneven
         if any(cell.published is not None for cell in cells):
             sources = SOURCES.get(self.name, (self.name,))
@@ -243,7 +245,7 @@ def comparison_html(cells: Sequence[Comparison]) -> Markup:
             words=words,
             kind_words=kind_words,
             number_text=lambda value: number_text(value).replace("-", "−"),
-            spread_text=spread_text,
+            seeds_text=seeds_text,
             zip=zip,
         )
     )
@@ -254,13 +256,13 @@ def tables_html(tables: Mapping[str, Sequence[Comparison]]) -> dict[str, Markup]
     return {title: comparison_html(cells) for title, cells in tables.items() if cells}
 
 
-def spread_text(cell: Comparison, usual: int) -> str:
-    """Half the spread over seeds, the interval, and the number of seeds where not the usual one.
+def seeds_text(cell: Comparison, usual: int) -> str:
+    """The standard deviation over seeds, the interval, and how many seeds where not as usual.
 
-    >>> spread_text(Comparison(row="", column="", values=(1.70, 1.72)), usual=3)
+    >>> seeds_text(Comparison(row="", column="", values=(1.70, 1.72)), usual=3)
     '±0.01 × 2'
     """
-    notes = [f"±{cell.spread / 2:.2f}"] if len(cell.values) > 1 else []
+    notes = [f"±{cell.deviation:.2f}"] if len(cell.values) > 1 else []
     if cell.interval is not None:
         notes.append(f"[{cell.interval[0]:.1f}, {cell.interval[1]:.1f}]")
     notes += [f"× {len(cell.values)}"] if len(cell.values) != usual else []

@@ -35,7 +35,7 @@ def write_summary(
     farthest = largest_difference(cells)
     if farthest is not None:
         notes.append(
-            "Ours ± half the spread over seeds (paper's, difference). "
+            "Mean ± standard deviation over seeds (paper's, difference). "
             f"Largest difference to the paper: {farthest:.2f}."
         )
     console.print(notes[0], style="bold", markup=False)

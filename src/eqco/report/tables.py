@@ -23,10 +23,11 @@ __all__ = [
 def comparison_table(cells: Sequence[Comparison]) -> tuple[list[str], list[list[str]]]:
     """Header and lines of a table with one line for each row of the experiment.
 
-    A cell shows our mean over seeds, ± half the spread when there are several, and in brackets the
-    paper's number and the difference, or the paper's number alone where it was measured in another
-    setting. Where nothing was run the paper's stands alone. Where cells have unlike numbers of
-    seeds, each says how many. The second column says whether a number is a bound or an estimate.
+    A cell shows our mean over seeds, ± their standard deviation when there are several, and in
+    brackets the paper's number and the difference, or the paper's number alone where it was
+    measured in another setting. Where nothing was run the paper's stands alone. Where cells have
+    unlike numbers of seeds, each says how many. The second column says whether a number is a bound
+    or an estimate.
     The title of a part of the table is a line of its own.
     """
     columns = in_order(cell.column for cell in cells)
@@ -61,7 +62,7 @@ def kind_words(cells: Sequence[Comparison | None]) -> str:
 
 
 def cell_text(cell: Comparison, *, alone: bool = True, counted: bool = False) -> str:
-    """One cell: ours ± half the spread [interval] (paper's, difference), its seeds `counted`.
+    """One cell: ours ± standard deviation [interval] (paper's, difference), its seeds `counted`.
 
     Where nothing was run it says so, unless its whole row does.
 
@@ -80,7 +81,7 @@ def cell_text(cell: Comparison, *, alone: bool = True, counted: bool = False) ->
         return f"{'not run here ' * alone}(paper: {cell.published})"
     text = number_text(cell.mean)
     if len(cell.values) > 1:
-        text += f" ±{cell.spread / 2:.2f}"
+        text += f" ±{cell.deviation:.2f}"
     if cell.interval is not None:
         low, high = cell.interval
         text += f" [{low:.1f}{'–' if low >= 0 else ' to '}{high:.1f}]"

@@ -67,7 +67,7 @@ def words(place: Place) -> str:
     parts += [f"{place.warmup_epochs} of warm-up"] if place.warmup_epochs is not None else []
     parts += [f"after {place.after_epochs:g} epochs"] if place.after_epochs is not None else []
     parts += [f"information {place.information:g}"] if place.information is not None else []
-    plain = ("precision", "weights", "metric", "category")
+    plain = ("precision", "weights", "metric", "category", "data")
     parts += [given[name] for name in plain if name in given]
     return ": ".join(filter(None, (place.source, ", ".join(parts))))
 
