@@ -113,7 +113,7 @@ class TrainingSettings:
     """Of the encoder; weights, batch statistics, loss and optimiser are float32 in any case. auto:
     bfloat16 where the machine computes it natively, else float32; the run keeps what it chose."""
     compile: Literal["auto", True, False] = False
-    """Let torch.compile the encoders, by one process. auto: in trainings of more than an hour or so
+    """Let torch.compile the encoders, by one process. auto: in trainings of half an hour or more
     on a CPU, where a compiler is found and a trial is faster; the run keeps what it chose."""
     channels_last: bool = False
     """Memory layout of images and of timm's networks; our own compute so in any case."""
