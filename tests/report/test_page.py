@@ -13,7 +13,7 @@ from eqco.experiments.catalog import EXPERIMENTS, find_experiment
 from eqco.experiments.coordinates import Coordinates
 from eqco.experiments.experiment import Comparison, reproduce
 from eqco.report.charts import Quantity, charts_of_cells
-from eqco.report.page import comparison_html, page, write_page
+from eqco.report.page import QUESTIONS, comparison_html, page, write_page
 from eqco.report.style import colours
 from eqco.runtime.records import read_records
 
@@ -156,3 +156,15 @@ def test_text_and_lines_stand_out_from_their_ground(dark):
     assert contrast(known["on-eqco"], known["eqco"]) >= 4.5
     for name in ("infonce", "eqco", "ml-cpc", "decoupled", "other"):
         assert contrast(known[name], known["ground"]) >= 3, name
+
+
+def test_the_page_begins_with_what_a_reader_asks(tmp_path):
+    text = page(ROOT / "results", ROOT)
+    questions = [text.index(f"<h3>{question}") for question in QUESTIONS]
+    assert questions == sorted(questions)
+    assert text.index('id="summary"') < questions[0] < text.index('id="explorer"')
+    # where nothing was recorded nothing is asked
+    (tmp_path / "empty").mkdir()
+    empty = page(tmp_path / "empty", tmp_path)
+    assert "No experiment has records yet" in empty
+    assert not any(question in empty for question in QUESTIONS)

@@ -135,24 +135,24 @@ def gains_of_few(
     """
     cells = run_cells(experiment, records)
     gained = next(iter(experiment.conclude(records).values()), [])
-    pairs = [cell for cell in gained if isinstance(cell.column, Coordinates)]
+    pairs = [(cell, cell.row) for cell in gained if isinstance(cell.row, Coordinates)]
     parts = []
-    for family, here in group_by(pairs, key=lambda cell: family_and_name(cell.row)[0]).items():
+    for family, here in group_by(pairs, key=lambda pair: family_and_name(pair[1])[0]).items():
         plain = [cell for cell in cells if cell.row == replace(family, loss="infonce")]
-        columns = in_order(cell.column for cell in here)[:2]
-        told = [
+        columns = in_order(cell.column for cell, _ in here)[:2]
+        gains = [
             f"at {words(column)}: "
             + ", ".join(
-                f"{difference_words(cell)} with {words(family_and_name(cell.row)[1])}"
-                for cell in here
+                f"{difference_words(cell)} with {words(Coordinates(alpha=row.alpha))}"
+                for cell, row in here
                 if cell.column == column
             )
             for column in columns
         ]
         whose = f"{words(family)}, " if words(family) else ""
-        parts.append(f"{whose}{cost_of_few(plain)}; gained over it {'; '.join(told)}")
+        parts.append(f"{whose}{cost_of_few(plain)}; EqCo gains {'; '.join(gains)}")
     data = records[0].recipe["data"]
-    told = f"{subject} on {data}, points, with 95 % intervals or each seed."
+    told = f"{subject} on {data}, in points, with 95 % intervals or each seed."
     return f"{told} {'. '.join(parts)}." if parts else ""
 
 

@@ -42,7 +42,12 @@ from eqco.runtime.records import Record
 
 __all__ = ["comparison_html", "is_page", "reading_order", "write_page"]
 
-SUMMARISED = ("tab5", "fig4", "study-small-batch", "fig3", "cifar10-simo", "demo")
+# What a reader asks first, and the experiments whose findings answer it.
+QUESTIONS = {
+    "Does it hold?": ("fig4", "fig3", "tab5"),
+    "When?": ("study-saturation",),
+    "What should I do with a small batch?": ("study-small-batch",),
+}
 OF_THE_PAPER = ("figure", "table")
 ORDER = (*OF_THE_PAPER, "study", "example")
 SMOKE = "smoke"
@@ -132,7 +137,7 @@ class Shown:
 
     @property
     def source(self) -> str:
-        """Where a sentence of the summary comes from."""
+        """Where an answer comes from."""
         seeds = plural(len(seeds_of(self.records)), "seed")
         return f"{self.experiment.label}, profile {self.profile}, {seeds}"
 
@@ -172,7 +177,8 @@ def page(results: Path, folder: Path) -> str:
     contents |= {"benchmarks": "Speed"} if benchmarks else {}
     return TEMPLATES.get_template("page.html").render(
         palette=Markup(palette()),
-        summary=summary(shown),
+        answers=answers(shown),
+        coverage=coverage(shown),
         contents=contents,
         sections={key: list(group) for key, group in groupby(shown, key=lambda one: one.name)},
         missing=missing,
@@ -269,25 +275,26 @@ def seeds_text(cell: Comparison, usual: int) -> str:
     return " ".join(notes)
 
 
-def summary(shown: Sequence[Shown]) -> list[tuple[str, Shown | None]]:
-    """Three sentences: two findings with their sources, and how much of the paper they cover."""
-    real = [one for one in shown if not one.smoke]
-    spoken = (one for name in SUMMARISED for one in real if one.name == name)
-    found: list[tuple[str, Shown | None]] = [(one.finding, one) for one in spoken]
-    sentences = [each for each in found if each[0]][:2]
-    if not sentences:
-        sentences.append(("No experiment has records yet that would say something.", None))
-    if len(sentences) < 2:
-        text = "Below is the command of each experiment that makes its records."
-        sentences.append((text, None))
+def answers(shown: Sequence[Shown]) -> dict[str, list[Shown]]:
+    """What is asked first, with the experiments here that have something to say."""
+    speaking = [one for one in shown if not one.smoke and one.finding]
+    found = {
+        question: [one for name in names for one in speaking if one.name == name]
+        for question, names in QUESTIONS.items()
+    }
+    return {question: here for question, here in found.items() if here}
+
+
+def coverage(shown: Sequence[Shown]) -> str:
+    """How much of the paper has records."""
     paper = [each for each in EXPERIMENTS.values() if each.kind in OF_THE_PAPER]
-    done = distinct(one.experiment.label for one in real if one.experiment in paper)
+    real = [one.experiment for one in shown if not one.smoke]
+    done = distinct(each.label for each in real if each in paper)
     names = f" ({', '.join(done)})" if 0 < len(done) < 6 else ""
-    cover = (
+    return (
         f"Records exist here for {len(done)} of the paper's {len(paper)} figures and "
         f"tables{names}; what has none is listed with the command that makes it."
     )
-    return [*sentences, (cover, None)]
 
 
 def command_at_desk(experiment: Experiment[Any]) -> str:
