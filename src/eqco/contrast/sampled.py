@@ -13,6 +13,7 @@ from eqco.contrast.negatives import (
     uncompiled,
 )
 from eqco.contrast.streaming import GATHER_RATIO_MANY_CHUNKS
+from eqco.runtime.devices import copy_to
 from eqco.runtime.errors import InputError
 from eqco.runtime.seeds import generator_for
 
@@ -101,7 +102,8 @@ def sampled_negatives(
     generator = generator_for("negatives", seed, step)
     device = pool.keys.device
     if shared:
-        order = torch.randperm(len(pool.keys), generator=generator, device="cpu").to(device)
+        order = torch.randperm(len(pool.keys), generator=generator, device="cpu")
+        order = copy_to(device, order)
         if pool.excluded is None:
             return some_keys(pool, order[:count], None)
         candidates = order[: count + pool.excluded.shape[1]]
@@ -109,12 +111,12 @@ def sampled_negatives(
         return some_keys(pool, candidates, unused)
     if count > ONE_BY_ONE and DENSE * count > offered:
         chosen = chosen_places(num_queries, offered, count, generator)
-        chosen = (chosen if every else chosen[index.cpu()]).to(device)
+        chosen = copy_to(device, chosen if every else chosen[index.cpu()])
         if pool.excluded is not None:
             allowed = chosen.new_ones(len(index), len(pool.keys)).scatter_(1, pool.excluded, False)
             chosen = torch.zeros_like(allowed).masked_scatter_(allowed, chosen)
         return Negatives(pool.keys, mask=chosen, ids=pool.ids)
-    places = distinct_places(num_queries, offered, count, generator).to(device)[index]
+    places = copy_to(device, distinct_places(num_queries, offered, count, generator))[index]
     return Negatives(pool.keys, indices=skip_excluded(places, pool.excluded), ids=pool.ids)
 
 

@@ -22,6 +22,7 @@ from eqco.data.parameters import Parameters, crop_boxes
 from eqco.data.pipelines import Pipeline, blur_radius
 from eqco.data.randaugment import apply_operations_
 from eqco.data.resize import centre_crop, resized_crop, resized_crop_in_turn
+from eqco.runtime.devices import copy_to
 from eqco.runtime.errors import InputError
 
 __all__ = ["Augment", "evaluation_view"]
@@ -71,12 +72,12 @@ class Augment:
         views = torch.empty(shape, dtype=self.dtype, device=device)
         on_cpu = device.type == "cpu"
         chunk = self._chunk(len(images), channels) if on_cpu else max(1, len(images))
-        plan = Plan.of(parameters, self.pipeline, self.size, channels, chunk, device)
+        plan = AugmentPlan.of(parameters, self.pipeline, self.size, channels, chunk, device)
         height, width = images.shape[2:]
         boxes = crop_boxes(parameters, height, width, self.pipeline.crop_aspect)
         if on_cpu and self.size >= CPU_LARGE and not cropped:
             images, cropped = resized_crop_in_turn(images, boxes, self.size), True
-        boxes = boxes[plan.order].to(device)
+        boxes = copy_to(device, boxes[plan.order])
         with torch.autocast(device.type, enabled=False):
             for first in range(0, len(images), chunk):
                 rows = slice(first, min(first + chunk, len(images)))
@@ -101,7 +102,7 @@ class Augment:
         most = max(3, CPU_CHUNK // (channels * self.size**2))
         return max(1, math.ceil(count / max(1, round(count / most))))
 
-    def _colours_(self, views: Tensor, plan: "Plan", rows: slice) -> None:
+    def _colours_(self, views: Tensor, plan: "AugmentPlan", rows: slice) -> None:
         rounds = plan.rounds[rows]
         jittered = slice(rows.start, rows.stop - rounds.count(NO_HUE))
         count = jittered.stop - jittered.start
@@ -117,14 +118,14 @@ class Augment:
         if not (self.pipeline.grayscale_first or self.pipeline.operations):
             grayscale_(views, plan.gray_places(rows))
 
-    def _operations_(self, views: Tensor, plan: "Plan", rows: slice) -> None:
+    def _operations_(self, views: Tensor, plan: "AugmentPlan", rows: slice) -> None:
         if not self.pipeline.operations:
             return
         apply_operations_(views, plan.operation[rows], plan.level[rows], plan.mean)
         if views.shape[1] == 3 and not self.pipeline.grayscale_first:
             grayscale_(views, plan.gray_places(rows))
 
-    def _blur_(self, views: Tensor, plan: "Plan", rows: slice) -> None:
+    def _blur_(self, views: Tensor, plan: "AugmentPlan", rows: slice) -> None:
         sigma = plan.sigma[rows]
         for blurred, run in itertools.groupby(range(len(sigma)), lambda i: sigma[i] > 0):
             places = list(run)
@@ -136,7 +137,7 @@ class Augment:
 
 
 @dataclass(frozen=True)
-class Plan:
+class AugmentPlan:
     """The parameters as the operations take them, once for the batch.
 
     Inside each chunk the images are sorted so that every operation finds its own side by side: by
@@ -168,7 +169,7 @@ class Plan:
         channels: int,
         chunk: int,
         device: torch.device,
-    ) -> "Plan":
+    ) -> "AugmentPlan":
         """The plan of these parameters for chunks of that many images."""
         mean, std = pipeline.normalisation(channels)
         numbers = torch.arange(len(parameters), device="cpu")
@@ -178,28 +179,28 @@ class Plan:
         sigma = parameters.sigma * parameters.blurred
         parameters = parameters[order]
         turns = parameters.order if channels == 3 else without_colours(parameters.order)
-        return Plan(
+        return AugmentPlan(
             order=order,
-            place=(order % chunk).to(device),
-            back=(order.argsort() % chunk).to(device),
-            flipped=parameters.flipped.to(device),
+            place=copy_to(device, order % chunk),
+            back=copy_to(device, order.argsort() % chunk),
+            flipped=copy_to(device, parameters.flipped),
             rounds=rounds[order].tolist(),
             gray=parameters.gray.tolist(),
             sigma=sigma[order].tolist(),
-            columns=jitter_columns(turns, parameters.factors).to(device),
-            offsets=hue_offsets(parameters.factors[:, 3]).to(device),
-            taps=gaussian_taps(parameters.sigma, blur_radius(size)).to(device),
-            solarized=parameters.solarized.to(device),
+            columns=copy_to(device, jitter_columns(turns, parameters.factors)),
+            offsets=copy_to(device, hue_offsets(parameters.factors[:, 3])),
+            taps=copy_to(device, gaussian_taps(parameters.sigma, blur_radius(size))),
+            solarized=copy_to(device, parameters.solarized),
             operation=parameters.operation,
             level=parameters.level,
-            mean=torch.tensor(mean, device=device)[:, None, None],
-            std=torch.tensor(std, device=device)[:, None, None],
+            mean=copy_to(device, torch.tensor(mean, device="cpu"))[:, None, None],
+            std=copy_to(device, torch.tensor(std, device="cpu"))[:, None, None],
         )
 
     def gray_places(self, rows: slice) -> Tensor:
         """Places inside the chunk of the images that turn grey."""
         places = [place for place, gray in enumerate(self.gray[rows]) if gray]
-        return torch.tensor(places, dtype=torch.long, device=self.place.device)
+        return copy_to(self.place.device, torch.tensor(places, dtype=torch.long, device="cpu"))
 
 
 def as_float(images: Tensor) -> Tensor:
@@ -210,19 +211,17 @@ def as_float(images: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def evaluation_view(
-    images: Tensor, size: int, pipeline: Pipeline, dtype: torch.dtype = torch.float32
-) -> Tensor:
+def evaluation_view(images: Tensor, size: int, pipeline: Pipeline) -> Tensor:
     """Resize, centre crop, normalisation: what a frozen encoder is tested on.
 
     Images are uint8, or float in [0, 1], (N, C, H, W); see `resized_sides` for what is cut off.
     """
     mean, std = (
-        torch.tensor(each, device=images.device)[:, None, None]
+        copy_to(images.device, torch.tensor(each, device="cpu"))[:, None, None]
         for each in pipeline.normalisation(images.shape[1])
     )
     with torch.autocast(images.device.type, enabled=False):
         pixels = as_float(images)
         if pixels.shape[2:] != (size, size):
             pixels = centre_crop(pixels, size)
-        return pixels.sub_(mean).div_(std).to(dtype)
+        return pixels.sub_(mean).div_(std)

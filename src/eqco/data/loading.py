@@ -10,9 +10,10 @@ from eqco.data.augment import evaluation_view
 from eqco.data.cropping import CentreCrops, collate
 from eqco.data.decoding import UnreadableImageError
 from eqco.data.images import MemoryImages
-from eqco.data.pipelines import MOCO_V2, Pipeline
+from eqco.data.pipelines import MOCO_V2
 from eqco.data.sources import Split
 from eqco.data.stored import OnUnreadable
+from eqco.runtime.devices import copy_to
 from eqco.runtime.errors import InputError
 
 __all__ = ["EvaluationLoader"]
@@ -31,10 +32,8 @@ class EvaluationLoader:
         *,
         size: int,
         batch_size: int = 256,
-        pipeline: Pipeline = MOCO_V2,
         workers: int = 0,
         device: torch.device | str = "cpu",
-        dtype: torch.dtype = torch.float32,
         on_unreadable: OnUnreadable = "error",
     ):
         if batch_size < 1:
@@ -42,10 +41,8 @@ class EvaluationLoader:
         self.split = split
         self.size = size
         self.batch_size = batch_size
-        self.pipeline = pipeline
         self.workers = workers
         self.device = torch.device(device)
-        self.dtype = dtype
         self.skip = on_unreadable == "skip"
         self.unreadable: list[UnreadableImageError] = []
 
@@ -63,12 +60,10 @@ class EvaluationLoader:
             labels = torch.full((len(self.split),), -1, device="cpu")
         for pixels, numbers in self.pixels(sizes):
             images = {
-                size: evaluation_view(
-                    own.to(self.device, non_blocking=True), size, self.pipeline, self.dtype
-                )
+                size: evaluation_view(copy_to(self.device, own), size, MOCO_V2)
                 for size, own in zip(sizes, pixels, strict=True)
             }
-            yield images, labels[numbers].to(self.device)
+            yield images, copy_to(self.device, labels[numbers])
 
     def pixels(self, sizes: Sequence[int]) -> Iterator[tuple[Sequence[Tensor], Tensor]]:
         """Pixels, for each size, and numbers of each batch, from memory or from the workers."""

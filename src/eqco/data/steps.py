@@ -17,6 +17,7 @@ from eqco.data.parameters import STREAM_ORDER, Parameters, counter_generator, dr
 from eqco.data.sources import Split, write_unreadable
 from eqco.data.stored import OnUnreadable
 from eqco.data.views import Batch, ViewSpec
+from eqco.runtime.devices import copy_to
 from eqco.runtime.errors import InputError
 
 __all__ = ["StepLoader"]
@@ -43,7 +44,6 @@ class StepLoader:
         accumulation_steps: int = 1,
         workers: int = 0,
         device: torch.device | str = "cpu",
-        dtype: torch.dtype = torch.float32,
         channels_last: bool = False,
         on_unreadable: OnUnreadable = "error",
         unreadable_list: Path | None = None,
@@ -62,7 +62,6 @@ class StepLoader:
                 `num_queries`.
             workers: processes that decode and crop, for images on disk.
             device: where views are made.
-            dtype: of the views.
             channels_last: memory layout of the views.
             on_unreadable: an image that cannot be read stops the training, or is replaced by the
                 next one of its split and listed.
@@ -86,7 +85,7 @@ class StepLoader:
         self.seed = seed
         self.workers = workers
         self.device = torch.device(device)
-        self.augments = [Augment(view.pipeline, view.size, dtype) for view in views]
+        self.augments = [Augment(view.pipeline, view.size) for view in views]
         self.layout = torch.channels_last if channels_last else torch.contiguous_format
         self.accumulation_steps = accumulation_steps
         self.skip = on_unreadable == "skip"
@@ -127,7 +126,7 @@ class StepLoader:
         if self.pixels is None:
             crops = collate([self.crops[request] for request in self.requests(step)])
             return self.finish(step, *crops)
-        numbers = self.numbers(step)[self.rows].to(self.device)
+        numbers = copy_to(self.device, self.numbers(step)[self.rows])
         images = self.pixels.index_select(0, numbers)
         drawn = zip(self.augments, self.draws(step), strict=True)
         return self.cut([augment(images, draws) for augment, draws in drawn], numbers)
@@ -188,10 +187,9 @@ class StepLoader:
         self.note_unreadable(unreadable)
         drawn = zip(self.augments, crops, self.draws(step), strict=True)
         views = [
-            augment.after_crop(each.to(self.device, non_blocking=True), draws)
-            for augment, each, draws in drawn
+            augment.after_crop(copy_to(self.device, each), draws) for augment, each, draws in drawn
         ]
-        return self.cut(views, numbers.to(self.device, non_blocking=True))
+        return self.cut(views, copy_to(self.device, numbers))
 
     def note_unreadable(self, unreadable: tuple[UnreadableImageError, ...]) -> None:
         """Stop at an unreadable image, or list it once."""
