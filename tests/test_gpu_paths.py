@@ -2,8 +2,9 @@
 
 Tensors on "cuda" have shape and type but no values here (torch's FakeTensorMode), those of the CPU
 are real. So an operation that mixes the two fails, a generator of the wrong device fails, and each
-read of a value by the host is noted. What needs the device itself is not covered: backward and the
-optimiser, processes that decode (their memory is pinned), random states, and several GPUs.
+read of a value by the host is noted, and each copy to the device that the host waits for. What
+needs the device itself is not covered: backward and the optimiser, processes that decode (their
+memory is pinned), random states, and several GPUs.
 """
 
 import math
@@ -52,6 +53,7 @@ from eqco.methods import (
 )
 from eqco.recipes import Recipe
 from eqco.recipes.profiles import scale_method
+from eqco.runtime.devices import copy_to
 from eqco.training.cached_step import in_pieces
 from eqco.training.diagnostics import diagnose
 from eqco.training.loop import diagnose_step, largest_weight, mean, warm_up
@@ -79,6 +81,7 @@ class PretendGPU(TorchDispatchMode):
     def __init__(self):
         super().__init__()
         self.waits = Counter()
+        self.copies = Counter()
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -92,33 +95,43 @@ class PretendGPU(TorchDispatchMode):
         for each in given:
             if isinstance(each, torch.Generator) and each.device.type != "cuda":
                 raise RuntimeError(f"{func} on cuda with a generator of {each.device}")
+        if is_blocking_copy(func, args, kwargs):
+            self.note(self.copies)
         if func in READS:
-            self.note()
+            self.note(self.waits)
             return 1
         if func in SHAPED_BY_VALUES:
-            self.note()
+            self.note(self.waits)
             raise RuntimeError(f"{func} on cuda: the host waits for a shape")
         if (on_gpu and target is not None and not to_gpu) or is_copy_to_cpu(func, args):
-            self.note()
+            self.note(self.waits)
             with unset_fake_temporarily():
                 if func is aten.copy_.default:
                     return args[0].zero_()
                 return torch.zeros(args[0].shape, dtype=kwargs.get("dtype") or args[0].dtype)
         return func(*args, **kwargs)
 
-    def note(self):
+    def note(self, counter):
         frame = sys._getframe(2)
         while frame and PACKAGE not in Path(frame.f_code.co_filename).parents:
             frame = frame.f_back
         if frame is None:
-            self.waits["outside the package"] += 1
+            counter["outside the package"] += 1
             return
         place = Path(frame.f_code.co_filename).relative_to(PACKAGE).with_suffix("")
-        self.waits[".".join([*place.parts, frame.f_code.co_qualname])] += 1
+        counter[".".join([*place.parts, frame.f_code.co_qualname])] += 1
 
 
 def is_copy_to_cpu(func, args):
     return func is aten.copy_.default and not args[0].is_cuda and args[1].is_cuda
+
+
+def is_blocking_copy(func, args, kwargs):
+    """To the device, where the host waits until all is done that the device was given before."""
+    if func is aten._to_copy.default:
+        return not args[0].is_cuda and not kwargs.get("non_blocking")
+    to_gpu = func is aten.copy_.default and args[0].is_cuda and not args[1].is_cuda
+    return to_gpu and args[2:] != (True,) and not kwargs.get("non_blocking")
 
 
 @contextmanager
@@ -177,7 +190,10 @@ CASES = {
     "simclrv2": tiny(SimCLRv2Settings(queue_size=40)),
     "mocov3": tiny(MoCoV3Settings()),
     "byol": tiny(BYOLSettings()),
-    "swav": tiny(SwAVSettings(num_prototypes=8, small_views=1, queue_size=16, queue_epoch=0)),
+    "swav": tiny(
+        SwAVSettings(num_prototypes=8, small_views=1, queue_size=16, queue_epoch=0),
+        data=DataSettings(image_size=12),
+    ),
     "cpc": tiny(CPCSettings(grid=3), data=DataSettings(image_size=12)),
     "cmc, nce": light(CMCSettings(count=9, loss="nce")),
     "pirl, own draws": light(PIRLSettings(count=9, shared=False)),
@@ -199,6 +215,7 @@ def on_gpu(recipe):
 def test_steps_of_every_method_without_backward(gpu, recipe):
     components = on_gpu(recipe)
     method = components.method
+    gpu.copies.clear()
     with gpu.default:
         for step in range(2):
             (batch,) = components.loader.micro_batches(step)
@@ -207,6 +224,7 @@ def test_steps_of_every_method_without_backward(gpu, recipe):
             assert output.loss.is_cuda
             method.after_step(output)
         assert not gpu.waits
+        assert not gpu.copies
         mean(output.loss)
         largest_weight(method)
         diagnose_step(output, components.objective)
@@ -261,6 +279,7 @@ def test_views_of_images_in_files(gpu, tmp_path):
         (batch,) = loader.micro_batches(0)
     assert all(view.is_cuda for view in (*batch.views, batch.index))
     assert not gpu.waits
+    assert not gpu.copies
 
 
 def drawn(count, **settings):
@@ -365,3 +384,18 @@ def peeking_function():
 def test_a_wait_that_is_not_meant_fails(read, place):
     with pytest.raises(AssertionError, match=place), pretended_gpu():
         read(vectors(1))
+
+
+@pytest.mark.parametrize(
+    ("copy", "waits"),
+    [
+        (lambda x: x.to("cuda"), True),
+        (lambda x: vectors(3).copy_(x), True),
+        (lambda x: copy_to(torch.device("cuda"), x), False),
+        (lambda x: vectors(3).copy_(x, non_blocking=True), False),
+    ],
+)
+def test_a_copy_that_the_host_waits_for_is_found(copy, waits):
+    with pretended_gpu() as gpu:
+        copy(torch.ones(3))
+        assert bool(gpu.copies) == waits

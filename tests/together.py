@@ -145,7 +145,10 @@ CASES = {
     "byol, in two micro-batches": tiny(BYOLSettings(), accumulation_steps=2),
     "mocov3, sampled": tiny(MoCoV3Settings(count=4), head="mocov3"),
     "swav, queue": tiny(
-        SwAVSettings(num_prototypes=8, small_views=2, queue_size=21, queue_epoch=0, frozen_epochs=0)
+        SwAVSettings(
+            num_prototypes=8, small_views=2, queue_size=21, queue_epoch=0, frozen_epochs=0
+        ),
+        data=DataSettings(image_size=12),
     ),
     "toy": tiny(ToySettings()),
     "cmc, nce": light(CMCSettings(count=20, loss="nce")),

@@ -20,6 +20,7 @@ from eqco.methods import (
     METHODS,
     BYOLSettings,
     CMCSettings,
+    CPCSettings,
     InfoMinSettings,
     MethodParts,
     MoCoSettings,
@@ -501,3 +502,29 @@ def test_beta_zero_means_keys_of_the_same_weights():
 def test_settings_refuse_what_cannot_be_trained(settings, num_queries, message):
     with pytest.raises(InputError, match=message):
         settings.check(num_queries=num_queries)
+
+
+@pytest.mark.parametrize(
+    ("settings", "views", "least"),
+    [
+        (CPCSettings(grid=2), "patches", 12),  # 4/13 of it, rounded
+        (SwAVSettings(), "small crops", 9),  # 3/7 of it, rounded
+        (PIRLSettings(), "jigsaw patches", 12),
+        (InfoMinSettings(), "jigsaw patches", 12),
+    ],
+)
+def test_views_of_fewer_pixels_than_networks_take_are_refused_with_the_least_image(
+    settings, views, least
+):
+    said = rf"data\.image_size={least - 1}, whose {views} would have 3 pixels .*--data\.image-size"
+    with pytest.raises(InputError, match=f"{said} {least} or more"):
+        settings.views(DataSettings(image_size=least - 1))
+    assert min(settings.input_sizes(DataSettings(image_size=least))) == 4
+    for tiny in (4, 8):
+        with pytest.raises(InputError, match=r"--data\.image-size"):
+            settings.views(DataSettings(image_size=tiny))
+
+
+def test_swav_without_small_crops_takes_small_images():
+    views = SwAVSettings(small_views=0).views(DataSettings(image_size=4))
+    assert [view.size for view in views] == [4, 4]

@@ -260,7 +260,7 @@ def test_a_target_that_would_share_pixels_with_its_patch_is_refused():
 @pytest.mark.parametrize("grid", [2, 3, 4, 6])
 def test_the_published_share_leaves_no_pixel_in_common_at_any_size(grid):
     settings = CPCSettings(grid=grid)
-    for side in range(10, 300):
+    for side in range(12, 300):
         size = settings.patch_size(side)
         places = patch_places(side, grid, size)
         for offset in settings.offsets:
@@ -269,11 +269,17 @@ def test_the_published_share_leaves_no_pixel_in_common_at_any_size(grid):
         assert settings.views(DataSettings(image_size=side))
 
 
+class OfSixPixels(nn.Sequential):
+    feature_dim = 4
+
+    def __init__(self):
+        super().__init__(nn.Conv2d(3, 4, 6), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+
+
 def test_a_network_that_takes_images_but_no_patches_is_refused_before_training():
-    """10 pixels make patches of 3, of which the light encoder leaves none."""
-    data = replace(smoke().data, image_size=10)
-    with pytest.raises(InputError, match="light-ln does not take images of 3 pixels"):
-        build_components(smoke(data=data), source_from_dataset(Pictures()))
+    """16 pixels make patches of 5."""
+    with pytest.raises(InputError, match="OfSixPixels does not take images of 5 pixels"):
+        build_components(smoke(), source_from_dataset(Pictures()), backbone=OfSixPixels())
 
 
 def smoke(**changes):

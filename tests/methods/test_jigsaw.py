@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from eqco.methods.jigsaw import LEAST_IMAGE, LEAST_PATCH, jigsaw_patches, jigsaw_view, patch_side
+from eqco.methods.jigsaw import jigsaw_patches, jigsaw_view, patch_side
 from eqco.runtime import processes
 from eqco.runtime.errors import InputError
 
@@ -70,9 +70,12 @@ def test_the_published_sizes():
 
 
 def test_the_smallest_image_is_the_smallest_whose_patches_are_large_enough():
-    assert patch_side(jigsaw_view("jigsaw", LEAST_IMAGE).size) == LEAST_PATCH
-    with pytest.raises(InputError, match=r"data.image_size=11, .*patches of 3 pixels; they need 4"):
-        jigsaw_view("jigsaw", LEAST_IMAGE - 1)
+    assert patch_side(jigsaw_view("jigsaw", 12).size) == 4
+    refusal = (
+        r"data.image_size=11, .*patches would have 3 pixels .*need 4\. .*image-size 12 or more"
+    )
+    with pytest.raises(InputError, match=refusal):
+        jigsaw_view("jigsaw", 11)
 
 
 @pytest.mark.parametrize("side", [(35, 35), (36, 39)])

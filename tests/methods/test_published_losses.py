@@ -66,7 +66,7 @@ def made(settings, objective=None, head=byol_head, steps_per_epoch=1):
 
 def batch_of(settings, seed=0):
     generator = torch.Generator().manual_seed(seed)
-    sizes = [view.size for view in settings.views(DataSettings(image_size=7))]
+    sizes = [view.size for view in settings.views(DataSettings(image_size=10))]
     views = [
         torch.randn(N, 3, size, size, dtype=torch.float64, generator=generator) for size in sizes
     ]
@@ -204,7 +204,7 @@ SWAV = SwAVSettings(num_prototypes=5, small_views=2, queue_size=0, frozen_epochs
 
 def test_swav_is_the_published_swapped_prediction():
     method, batch = made(SWAV), batch_of(SWAV)
-    assert [view.shape[-1] for view in batch.views] == [7, 7, 3, 3]
+    assert [view.shape[-1] for view in batch.views] == [10, 10, 4, 4]
     assert_same_step(method, method(batch, 0).loss, published_swav(method, batch, None))
 
 
@@ -300,6 +300,9 @@ def test_simclr_v2_has_the_batch_with_gradient_and_the_memory_without(alpha):
     assert_close(latest, torch.stack([unit(key) for key in own]))
 
 
+CROPPED = DataSettings(image_size=12)  # large enough for small crops of it
+
+
 def backbone():
     torch.manual_seed(0)
     return TinyBackbone()
@@ -311,7 +314,7 @@ def backbone():
     ids=["byol", "swav"],
 )
 def test_a_training_without_negatives_shows_the_rank_and_no_information(settings, tmp_path):
-    recipe = tiny(settings)
+    recipe = tiny(settings, data=CROPPED)
     recipe = replace(recipe, training=replace(recipe.training, log_every=1, diagnose_every=4))
     reports, begun = [], []
     how = {"show": reports.append, "on_start": begun.append}
@@ -326,7 +329,7 @@ def test_a_training_without_negatives_shows_the_rank_and_no_information(settings
 
 
 def test_prototypes_frozen_for_an_epoch_count_the_steps_of_the_loader():
-    recipe = tiny(SwAVSettings(num_prototypes=8, queue_size=0))
+    recipe = tiny(SwAVSettings(num_prototypes=8, queue_size=0), data=CROPPED)
     method = build_components(recipe, source_from_dataset(Pictures()), backbone=backbone()).method
     assert method.steps_per_epoch == 96 // 16
 
@@ -352,8 +355,9 @@ def test_a_queue_without_negatives_has_a_rule_of_its_own_whose_remedy_works(
     """Of 96 images, 80 come before the same ones do again; a batch of 16 more shares prototypes."""
     source = source_from_dataset(Pictures())
     with pytest.raises(InputError, match=f"features of an image of the batch, .*{remedy}"):
-        build_components(tiny(settings), source, backbone=backbone())
-    build_components(tiny(replace(settings, **changed)), source, backbone=backbone())
+        build_components(tiny(settings, data=CROPPED), source, backbone=backbone())
+    recipe = tiny(replace(settings, **changed), data=CROPPED)
+    build_components(recipe, source, backbone=backbone())
 
 
 @pytest.mark.parametrize(

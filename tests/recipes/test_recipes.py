@@ -211,7 +211,7 @@ def test_infinity_survives_json():
         ),
         (
             lambda: Recipe(method=PIRLSettings(), data=DataSettings(image_size=11)),
-            "data.image_size=11, whose jigsaw .*patches of 3 pixels; they need 4. .*-size 12",
+            "image_size=11, whose jigsaw patches would have 3 pixels .*; they need 4. .*-size 12",
         ),
         (
             lambda: Recipe(optimiser=OptimiserSettings(base_learning_rate=-1)),

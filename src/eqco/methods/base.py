@@ -2,9 +2,10 @@
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count as numbers_from
 from typing import ClassVar, Literal, Protocol
 
 import torch
@@ -17,10 +18,12 @@ from eqco.data import Batch, DataSettings, ViewSpec
 from eqco.encoders import Encoder, scheduled_ema_decay, update_momentum
 from eqco.encoders.momentum import EMASchedule
 from eqco.runtime import processes
+from eqco.runtime.devices import copy_to
 from eqco.runtime.errors import InputError
 from eqco.runtime.seeds import generator_for
 
 __all__ = [
+    "LEAST_SIDE",
     "KeyEncoder",
     "KeyEncoderSettings",
     "Method",
@@ -30,9 +33,12 @@ __all__ = [
     "batch_negatives",
     "check_batch_norm_size",
     "check_count",
+    "check_least_side",
     "seeded_weights",
     "unit_rows",
 ]
+
+LEAST_SIDE = 4  # pixels of the smallest views, of which the light encoder needs as many
 
 
 @dataclass(frozen=True)
@@ -293,7 +299,8 @@ class KeyEncoder(nn.Module):
             return processes.gather(self.unit_keys(images))
         images = processes.gather(images)
         generator = generator_for("shuffle", self.seed, step)
-        order = torch.randperm(len(images), generator=generator, device="cpu").to(images.device)
+        order = torch.randperm(len(images), generator=generator, device="cpu")
+        order = copy_to(images.device, order)
         keys = processes.gather(self.unit_keys(images[order[processes.own_rows(len(order))]]))
         return torch.empty_like(keys).index_copy_(0, order, keys)
 
@@ -359,6 +366,16 @@ def check_batch_norm_size(num_queries: int) -> None:
         raise InputError(
             f"a micro-batch of {num_queries}, but batch norm needs 2 images. Raise "
             f"--training.num-queries or lower --training.accumulation-steps."
+        )
+
+
+def check_least_side(what: str, side: Callable[[int], int], image_size: int) -> None:
+    """Refuse views of too few pixels; `side` says how many views of an image size have."""
+    if side(image_size) < LEAST_SIDE:
+        least = next(size for size in numbers_from(image_size) if side(size) >= LEAST_SIDE)
+        raise InputError(
+            f"data.image_size={image_size}, whose {what} would have {side(image_size)} pixels "
+            f"along each side; they need {LEAST_SIDE}. Give --data.image-size {least} or more."
         )
 
 

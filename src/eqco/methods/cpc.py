@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from eqco.contrast import Contrast, Negatives
 from eqco.contrast.normaliser import RememberingObjective
 from eqco.data import Batch, DataSettings, ViewSpec
-from eqco.methods.base import Method, MethodParts, MethodSettings, StepOutput
+from eqco.methods.base import Method, MethodParts, MethodSettings, StepOutput, check_least_side
 from eqco.runtime import processes
 from eqco.runtime.errors import InputError
 from eqco.runtime.seeds import generator_for
@@ -65,6 +65,7 @@ class CPCSettings(MethodSettings):
                 f"--method.patch-share {fitting / side:.3g} (patches of {fitting}), or another "
                 f"--data.image-size."
             )
+        check_least_side("patches", self.patch_size, side)
         return (data.view,)
 
     def input_sizes(self, data: DataSettings) -> tuple[int, ...]:

@@ -5,8 +5,9 @@ from torch import Tensor, nn
 
 from eqco.data import ViewSpec, find_pipeline
 from eqco.encoders import Encoder
-from eqco.methods.base import MethodParts
+from eqco.methods.base import MethodParts, check_least_side
 from eqco.runtime import processes
+from eqco.runtime.devices import copy_to
 from eqco.runtime.errors import InputError
 from eqco.runtime.seeds import generator_for
 
@@ -15,8 +16,6 @@ __all__ = ["JigsawBranch", "jigsaw_patches", "jigsaw_view", "patch_side"]
 GRID = 3
 # Published: images of 224 pixels, a jigsaw of 255 in cells of 85, patches of 64.
 IMAGE, CELL, PATCH = 224, 85, 64
-LEAST_PATCH = 4  # pixels, of which the light encoder needs as many
-LEAST_IMAGE = 12  # the smallest side whose patches have them
 
 
 def jigsaw_view(pipeline: str, image_size: int) -> ViewSpec:
@@ -25,14 +24,13 @@ def jigsaw_view(pipeline: str, image_size: int) -> ViewSpec:
     >>> jigsaw_view("jigsaw", 224).size, jigsaw_view("jigsaw", 32).size
     (255, 36)
     """
-    side = GRID * round(image_size * CELL / IMAGE)
-    if patch_side(side) < LEAST_PATCH:
-        raise InputError(
-            f"data.image_size={image_size}, whose jigsaw would have {GRID} × {GRID} patches of "
-            f"{patch_side(side)} pixels; they need {LEAST_PATCH}. Give --data.image-size "
-            f"{LEAST_IMAGE} or more."
-        )
-    return ViewSpec(find_pipeline(pipeline), side)
+    check_least_side("jigsaw patches", lambda size: patch_side(jigsaw_side(size)), image_size)
+    return ViewSpec(find_pipeline(pipeline), jigsaw_side(image_size))
+
+
+def jigsaw_side(image_size: int) -> int:
+    """Pixels along each side of the view that patches are cut from, a multiple of 3."""
+    return GRID * round(image_size * CELL / IMAGE)
 
 
 def patch_side(side: int) -> int:
@@ -68,7 +66,7 @@ def jigsaw_patches(views: Tensor, *, seed: int, step: int) -> Tensor:
     corners = torch.randint(cell - patch + 1, (2, *shape), generator=generator, device="cpu")
     order = torch.rand(shape, generator=generator, dtype=torch.float64, device="cpu").argsort(1)
     starts = cell * torch.stack([order // GRID, order % GRID]) + corners
-    places = (starts[:, own, :, None] + torch.arange(patch, device="cpu")).to(views.device)
+    places = copy_to(views.device, starts[:, own, :, None] + torch.arange(patch, device="cpu"))
     rows, columns = places[0, :, :, :, None], places[1, :, :, None, :]
     image = torch.arange(n, device=views.device).view(n, 1, 1, 1)
     # channels come last in memory, as convolutions like them

@@ -16,6 +16,7 @@ from eqco.methods.base import (
     MethodSettings,
     StepOutput,
     check_batch_norm_size,
+    check_least_side,
     seeded_weights,
     unit_rows,
 )
@@ -54,10 +55,11 @@ class SwAVSettings(MethodSettings):
     def views(self, data: DataSettings) -> tuple[ViewSpec, ...]:
         """Two large crops, then the small ones, all with the recipe's colours."""
         large, small = (replace(data.view.pipeline, crop_scale=scale) for scale in (LARGE, SMALL))
-        side = max(2, round(SMALL_SIDE * data.image_size))
+        if self.small_views:
+            check_least_side("small crops", small_side, data.image_size)
         return (
             *[ViewSpec(large, data.image_size)] * 2,
-            *[ViewSpec(small, side)] * self.small_views,
+            *[ViewSpec(small, small_side(data.image_size))] * self.small_views,
         )
 
     def num_negatives(self, num_queries: int) -> None:
@@ -96,6 +98,15 @@ class SwAVSettings(MethodSettings):
     def build(self, parts: MethodParts) -> "SwAV":
         """Encoder, prototypes and, if it has a size, the queue."""
         return SwAV(self, parts)
+
+
+def small_side(image_size: int) -> int:
+    """Pixels along each side of the small crops.
+
+    >>> small_side(224)
+    96
+    """
+    return round(SMALL_SIDE * image_size)
 
 
 class SwAV(Method):
