@@ -11,6 +11,7 @@ from torch import nn
 from eqco.data import Split
 from eqco.data.images import MemoryImages
 from eqco.encoders import Encoder, linear_head, mlp_head, normalised_head
+from eqco.encoders.colours import HeadPair
 from eqco.evaluation.features import fingerprint
 from eqco.evaluation.finetuning import (
     FineTuning,
@@ -187,8 +188,23 @@ def test_the_first_layers_of_a_head_are_kept_with_what_follows_them():
     assert list(first_layers(normalised_head(6, 4), 0)) == []
     with pytest.raises(InputError, match=r"--head-layers 2, but this head has 2 .* Give 0 to 1"):
         first_layers(mlp_head(6, 4), 2)
-    with pytest.raises(InputError, match=r"--head-layers 1, but this head has 1 .* Give 0 to 0"):
-        first_layers(linear_head(6, 4), 1)
+
+
+@pytest.mark.parametrize(
+    ("head", "message"),
+    [
+        (linear_head(6, 4), r"has 1 linear layer, of which the last .*\. Leave --head-layers out"),
+        (nn.Identity(), r"has 0 linear layers\. Leave --head-layers out"),
+        (
+            HeadPair((mlp_head(6, 4), mlp_head(6, 4)), (6, 6)),
+            r"is two side by side, for luminance and for colour, .*\. Leave --head-layers out",
+        ),
+    ],
+)
+def test_a_head_without_layers_to_keep_is_told_apart(head, message):
+    with pytest.raises(InputError, match=f"--head-layers 1, but this head {message}"):
+        first_layers(head, 1)
+    assert list(first_layers(head, 0)) == []
 
 
 def test_epochs_batches_and_rate_follow_the_labels():

@@ -19,6 +19,7 @@ from eqco.encoders import (
     in_channels_of,
     unset_gradients,
 )
+from eqco.encoders.colours import HeadPair
 from eqco.evaluation.classifier import (
     ClassifierTraining,
     check_splits,
@@ -164,12 +165,20 @@ def first_layers(head: nn.Module, count: int) -> nn.Sequential:
       (1): ReLU()
     )
     """
+    if count and isinstance(head, HeadPair):
+        raise InputError(
+            f"--head-layers {count}, but this head is two side by side, for luminance and for "
+            f"colour, of which layers cannot be kept. Leave --head-layers out."
+        )
     layers = list(head) if isinstance(head, nn.Sequential) else [head]
     starts = [place for place, layer in enumerate(layers) if isinstance(layer, nn.Linear)]
     if count and not 0 < count < len(starts):
+        most = len(starts) - 1
+        last = ", of which the last is for the contrast alone" if starts else ""
+        remedy = f"Give 0 to {most}" if most > 0 else "Leave --head-layers out"
         raise InputError(
-            f"--head-layers {count}, but this head has {len(starts)} linear layers, of which the "
-            f"last is for the contrast alone. Give 0 to {max(0, len(starts) - 1)}."
+            f"--head-layers {count}, but this head has {len(starts)} linear "
+            f"layer{'s' * (len(starts) != 1)}{last}. {remedy}."
         )
     return nn.Sequential(*layers[: starts[count]] if count else ())
 
