@@ -221,10 +221,13 @@ def check_ranges(recipe: Recipe) -> None:
             f"0.075; a rate found with {reference} queries is divided by √{reference}."
         )
     drops = recipe.optimiser.drops
-    if list(drops) != sorted(set(drops)) or any(not 0 < d < recipe.training.epochs for d in drops):
+    epochs = recipe.training.epochs
+    if list(drops) != sorted(set(drops)) or any(not 0 < drop < epochs for drop in drops):
+        limits = f"they must rise and lie between 1 and {epochs - 1}"
         raise InputError(
-            f"optimiser.drops={drops}; they must rise and lie between 1 and "
-            f"{recipe.training.epochs - 1}, since training.epochs={recipe.training.epochs}."
+            f"optimiser.drops={drops}; {limits if epochs > 1 else 'one epoch has room for none'}, "
+            f"since training.epochs={epochs}. Train for longer, or give others by "
+            f"--optimiser.drops (without a number: none)."
         )
     if drops and recipe.optimiser.schedule == "cosine":
         raise InputError(
