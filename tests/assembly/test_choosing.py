@@ -103,7 +103,9 @@ def test_files_that_each_point_of_the_curve_decodes_are_counted(photos, monkeypa
     """Those of val; those of train are decoded once."""
     seen = []
     monkeypatch.setattr(
-        choosing, "choose", lambda facts, *rest: seen.append(facts) or choose(facts, *rest)
+        choosing,
+        "choose",
+        lambda facts, *rest, **how: seen.append(facts) or choose(facts, *rest, **how),
     )
     choose_recipe(photos, minutes=0.01)
     held_out = replace(photos["train"].subset(range(5)), name="val")
@@ -128,6 +130,9 @@ def test_first_weights_bring_their_network_along(photos, tmp_path):
     )
     chosen = seen[0].recipe.encoder
     assert (chosen.backbone, chosen.stem, chosen.head) == ("resnet18", "small", "normalised")
+    said = {reason.what: reason.why for reason in seen[0].choice.reasons}
+    assert said["resnet18"] == "of --init's weights"
+    assert said["16 pixels"] == "as given"
 
 
 def test_first_weights_of_a_network_that_no_file_tells_are_read_by_its_name(photos, tmp_path):

@@ -23,7 +23,8 @@ def test_every_folder_gets_a_recipe_that_fits_it(images, side, minutes, speed):
     """A recipe checks itself; a batch is never larger than the set."""
     chosen = choose(facts(images, side, minutes), lambda recipe: (speed, 0.0)).recipe
     assert chosen.training.num_queries <= images
-    seconds = chosen.training.epochs * images / speed
+    batch = chosen.training.num_queries
+    seconds = chosen.training.epochs * (images // batch * batch) / speed
     assert seconds <= 60 * minutes * 1.0001 or chosen.training.epochs == 1
 
 
@@ -43,7 +44,46 @@ def test_what_is_given_is_kept_and_said():
     recipe = choice.recipe
     assert (recipe.training.epochs, recipe.training.num_queries) == (7, 24)
     assert recipe.objective.alpha == 9
-    assert [reason.why for reason in choice.reasons if reason.what == "7 epochs"] == ["as given"]
+    said = {reason.what: reason.why for reason in choice.reasons}
+    assert said["24 images a batch"] == said["K = 46, α = 9"] == "as given"
+    assert choice.length_is_given
+
+
+def test_beside_given_epochs_it_is_said_what_the_minutes_decide():
+    """Minutes of 20 are what `facts` has."""
+
+    def why(known=None, **settings):
+        return reasons(known or facts(), epochs=7, **settings)["7 epochs"]
+
+    assert why() == "as given; --minutes 20 decides the image size and the network alone"
+    assert why(image_size=32) == "as given; --minutes 20 decides the network alone"
+    assert why(facts(side=40)) == "as given; --minutes 20 decides the network alone"
+    assert why(image_size=32, backbone="light") == "as given"
+    assert not choose(facts(), lambda recipe: (500.0, 0.0)).length_is_given
+
+
+def test_what_first_weights_bring_is_not_called_given():
+    of_init = {"backbone": "resnet18", "width": 1, "stem": "small"}
+    choice = choose(facts(), lambda recipe: (500.0, 0.0), of_init, of_init=of_init)
+    said = {reason.what: reason.why for reason in choice.reasons}
+    assert said["resnet18"] == "of --init's weights"
+
+
+def test_epochs_that_are_given_decide_the_size_of_image_with_the_minutes():
+    """Of 3000 images in batches of 64, an epoch visits 2944; 68 of them are 200,192."""
+    known, fast = facts(minutes=100), 10_000.0
+    assert "32 pixels" in reasons(known, fast, epochs=67)
+    assert "64 pixels" in reasons(known, fast, epochs=68)
+    why = reasons(known, fast, epochs=3)["32 pixels"]
+    assert why == "3 epochs see 8,832 images, and 64 pixels need 200,000 to pay"
+
+
+def test_a_pass_counts_the_images_of_whole_batches():
+    """60 s of 64 images a second are 3,840 images; of 100, in batches of 64, a pass visits 64."""
+    known = facts(images=100, minutes=1)
+    assert choose(known, lambda recipe: (64.0, 0.0)).recipe.training.epochs == 60
+    choice = choose(known, lambda recipe: (64.0, 0.0), {"num_queries": 50})
+    assert choice.recipe.training.epochs == 38
 
 
 def test_the_speed_that_counts_is_that_of_what_is_given():
@@ -67,14 +107,16 @@ def test_what_cannot_be_trained_is_refused(known, message):
 
 
 def test_large_images_are_taken_where_there_is_time_for_them():
-    """100 images a second at 64 pixels: 20 minutes are 120,000 images, an hour 360,000."""
+    """100 images a second at 64 pixels: 20 minutes are 120,000 images, an hour 360,000. A pass over
+    1000 visits 960: those of whole batches.
+    """
 
     def speed(recipe):
         return (100.0 if recipe.data.image_size == 64 else 400.0), 0.0
 
     short, long = (choose(facts(1000, 200, minutes), speed).recipe for minutes in (20, 60))
-    assert (short.data.image_size, short.training.epochs) == (32, 480)
-    assert (long.data.image_size, long.training.epochs) == (64, 360)
+    assert (short.data.image_size, short.training.epochs) == (32, 500)
+    assert (long.data.image_size, long.training.epochs) == (64, 375)
     assert choose(facts(1000, 40, 60), speed).recipe.data.image_size == 32
 
 
@@ -88,10 +130,10 @@ def fast_machine(recipe):
     [
         (50_000, 16, {}, "light"),  # ResNet-18 would see 1,920,000
         (50_000, 17, {}, "resnet18"),  # 2,040,000
-        (1_999, 1000, {}, "light"),  # at most 1000 epochs: 1,999,000
-        (2_000, 1000, {}, "resnet18"),
-        (50_000, 60, {"epochs": 39}, "light"),  # 1,950,000
-        (50_000, 60, {"epochs": 40}, "resnet18"),
+        (2_047, 1000, {}, "light"),  # at most 1000 epochs: 1,984,000 in batches of 64
+        (2_048, 1000, {}, "resnet18"),
+        (50_000, 60, {"epochs": 40}, "light"),  # 1,996,800 in batches of 256
+        (50_000, 60, {"epochs": 41}, "resnet18"),
         (50_000, 60, {"width": 2}, "light"),
         (50_000, 60, {"backbone": "light"}, "light"),
     ],
@@ -107,7 +149,7 @@ def test_a_deep_network_has_its_own_length_and_reason():
     choice = choose(facts(50_000, 32, 60), fast_machine)
     assert choice.recipe.training.epochs == 144
     (why,) = [reason.why for reason in choice.reasons if reason.what == "resnet18"]
-    assert "7,200,000 images" in why
+    assert "7,188,480 images" in why
     assert "2,000 images a second here" in why
 
 
@@ -123,9 +165,9 @@ def test_what_cannot_see_enough_images_is_not_even_timed():
 
 
 def test_decoding_takes_its_share_of_the_minutes():
-    """10 minutes less 1,000 images of 0.12 s each leave 480 s of 50 images: 24 epochs."""
+    """10 minutes less 1,000 images of 0.12 s each leave 480 s of 50 images: 25 epochs of 960."""
     recipe = choose(facts(1000, 32, 10), lambda recipe: (50.0, 0.12)).recipe
-    assert recipe.training.epochs == 24
+    assert recipe.training.epochs == 25
 
 
 def test_processes_share_a_batch_equally():
@@ -152,24 +194,24 @@ def test_another_optimiser_needs_a_rate_of_its_own():
 
 
 def test_the_curve_takes_its_share_of_the_minutes():
-    """1000 images a second, 60 s: 60 passes of 1000; ten points of 2000 images take 4 s of them."""
+    """960 images a second, 60 s: 60 passes of 960; ten points of 1920 images take 4 s of them."""
     without, with_curve = (
         choose(
-            Facts(images=1000, side=32, minutes=1.0, probed=probed), lambda recipe: (1000.0, 0.0)
+            Facts(images=1000, side=32, minutes=1.0, probed=probed), lambda recipe: (960.0, 0.0)
         ).recipe.training.epochs
-        for probed in (0, 2000)
+        for probed in (0, 1920)
     )
     assert (without, with_curve) == (60, 56)
 
 
 @pytest.mark.parametrize(("minutes", "epochs", "every"), [(0.2, 6, 1), (1, 50, 5), (5, 290, 29)])
 def test_a_point_of_the_curve_for_each_epoch_but_ten_at_most(minutes, epochs, every):
-    """By hand: a pass takes 1 s, a point 2000·0.2/500 + 200·0.0005 = 0.9 s, decoding all 0.25 s.
+    """By hand: a pass takes 1 s, a point 2048·0.2/512 + 200·0.0005 = 0.9 s, decoding all 0.256 s.
 
-    11.75 s are 6 passes with a point each, 59.75 and 299.75 s less ten points 50 and 290.
+    11.744 s are 6 passes with a point each, 59.744 and 299.744 s less ten points 50 and 290.
     """
-    known = Facts(images=500, side=32, minutes=minutes, probed=2000, decoded=200)
-    training = choose(known, lambda recipe: (500.0, 0.0005)).recipe.training
+    known = Facts(images=512, side=32, minutes=minutes, probed=2048, decoded=200)
+    training = choose(known, lambda recipe: (512.0, 0.0005)).recipe.training
     assert (training.epochs, training.probe_every) == (epochs, every)
 
 
@@ -206,7 +248,7 @@ def test_the_images_there_is_time_for_are_not_rounded_up_to_a_pass():
     """0.5 minutes of 1,000 images a second, of a set of more."""
     known = Facts(images=1_281_167, side=64, minutes=0.5)
     why = reasons(known, per_second=1000.0)["32 pixels"]
-    assert why == "time for 30,000 images of 64, which need 200,000 to pay"
+    assert why == "time for 30,000 images, and 64 pixels need 200,000 to pay"
 
 
 def test_minutes_that_do_not_suffice_are_named():
@@ -217,4 +259,4 @@ def test_minutes_that_do_not_suffice_are_named():
     assert said.format(0.1) in [reason.why for reason in choice.reasons]
     known = Facts(images=100, side=32, minutes=0.03, probed=10_000)
     assert reasons(known, per_second=1000.0)["1 epoch"] == said.format(0.03)
-    assert reasons(facts(images=100, minutes=0.1), per_second=100.0)["6 epochs"] == "--minutes 0.1"
+    assert reasons(facts(images=128, minutes=0.1), per_second=128.0)["6 epochs"] == "--minutes 0.1"

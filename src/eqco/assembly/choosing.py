@@ -4,7 +4,7 @@ import copy
 import math
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import replace
 from pathlib import Path
 from statistics import median_low
@@ -34,6 +34,7 @@ def choose_recipe(
     *,
     minutes: float = DEFAULT_MINUTES,
     settings: Mapping[str, Any] | None = None,
+    of_init: Container[str] = (),
     backbone: nn.Module | None = None,
     cache: Path | None = None,
     cache_gib: float = math.inf,
@@ -45,6 +46,7 @@ def choose_recipe(
 
     Args:
         settings: by name, what is given and not to be chosen.
+        of_init: names of those that first weights bring along.
         backbone: a module of the user's, of which a copy is timed.
         cache: where a sample of the files is decoded to, and removed again; None: they will not be
             decoded once, and every step decodes its images.
@@ -81,7 +83,7 @@ def choose_recipe(
         network=None if backbone is None else type(backbone).__name__,
     )
     try:
-        return choose(facts, speed, settings)
+        return choose(facts, speed, settings, of_init=of_init)
     finally:
         if cache is not None and processes.is_writer():
             shutil.rmtree(cache, ignore_errors=True)

@@ -80,7 +80,8 @@ def heading(about: "RunInfo", place: str) -> list[str]:
         )
     if about.step == 0 and total < FEW_STEPS:
         enough = -(-FEW_STEPS // per_epoch)
-        minutes = "--minutes, or " if about.choice is not None else ""
+        longer = about.choice is not None and not about.choice.length_is_given
+        minutes = "--minutes, or " if longer else ""
         lines.append(
             f"little is learned in {format_steps(total)}: raise {minutes}--training.epochs to "
             f"{enough} or more"

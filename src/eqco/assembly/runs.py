@@ -140,8 +140,11 @@ def train(
     run.refuse_started()
     named = settings.get("backbone") if recipe is None else recipe.encoder.backbone
     weights = None if init is None else open_weights(init, backbone=first_network(encoder, named))
+    of_init: set[str] = set()
     if recipe is None and weights is not None and encoder is None and "backbone" not in settings:
-        settings = {**network_settings(weights), **settings}
+        brought = network_settings(weights)
+        of_init = brought.keys() - settings.keys()
+        settings = {**brought, **settings}
     index = ScanIndex(run.index)
     source = open_data(data, known.data.on_unreadable, unlabelled, channels, opened_side, index)
     with processes.process_group(device, timeout=timeout) as own, showing(show) as report:
@@ -152,6 +155,7 @@ def train(
                 source,
                 minutes=minutes,
                 settings=settings,
+                of_init=of_init,
                 backbone=encoder,
                 cache=run.timing if cache_gib > 0 else None,
                 cache_gib=cache_gib,

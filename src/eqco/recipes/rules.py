@@ -4,7 +4,7 @@ Each rule has its reason, which is printed beside what it chose. What the number
 stands in docs/rules.md. A setting that was given is never changed.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -93,18 +93,27 @@ class Choice:
 
     recipe: Recipe
     reasons: tuple[Reason, ...]
+    length_is_given: bool = False
+    """Whether the epochs are not of the rules, so that other minutes would not change them."""
 
 
 # recipe -> images per second that it trains, and seconds that decoding one image takes, once
 Speed = Callable[[Recipe], tuple[float, float]]
 
 
-def choose(facts: Facts, speed: Speed, settings: Mapping[str, Any] | None = None) -> Choice:
+def choose(
+    facts: Facts,
+    speed: Speed,
+    settings: Mapping[str, Any] | None = None,
+    *,
+    of_init: Container[str] = (),
+) -> Choice:
     """The recipe for these images, this machine and so many minutes.
 
     Args:
         speed: measures a recipe.
         settings: by name, what is given and not to be chosen.
+        of_init: names of those that first weights bring along, which nobody has typed.
     """
     if not facts.minutes > 0:
         raise InputError(f"--minutes {facts.minutes:g}; it must be greater than 0.")
@@ -123,16 +132,16 @@ def choose(facts: Facts, speed: Speed, settings: Mapping[str, Any] | None = None
     for size in possible_sizes(facts, given):
         recipe = before_length({"num_queries": num_queries, "image_size": size, **given})
         per_second, decoding = speed(recipe)
-        tried[size] = recipe, per_second, affordable_passes(facts, per_second, decoding)
-        if tried[size][2] * facts.images >= ENOUGH_IMAGES:
+        tried[size] = recipe, per_second, affordable_passes(facts, recipe, per_second, decoding)
+        if images_seen(recipe, facts, tried[size][2], given) >= ENOUGH_IMAGES:
             break
     recipe, per_second, passes = tried[size]
     passes_tried = {size: each[2] for size, each in tried.items()}
-    if deep_pays(facts, passes, given):  # it will not be faster than the light encoder
+    if deep_pays(facts, recipe, passes, given):  # it will not be faster than the light encoder
         deep = with_settings(recipe, backbone=DEEP)
         slower, _ = speed(deep)  # the sample is decoded by now, so that it says nothing of decoding
-        fewer = affordable_passes(facts, slower, decoding)
-        if deep_pays(facts, fewer, given):
+        fewer = affordable_passes(facts, deep, slower, decoding)
+        if deep_pays(facts, deep, fewer, given):
             recipe, per_second, passes = deep, slower, fewer
     epochs = given.get("epochs", whole_epochs(passes))
     often = -(-epochs // CURVE)
@@ -143,11 +152,15 @@ def choose(facts: Facts, speed: Speed, settings: Mapping[str, Any] | None = None
         "save_every": often,
     }
     recipe = with_settings(recipe, **{**lengths, **given})
-    reasons = [
-        Reason(what, "as given" if given.keys() & set(names.split()) else why)
-        for names, what, why in explain(facts, recipe, per_second, passes_tried)
-    ]
-    return Choice(recipe=recipe, reasons=tuple(reasons))
+    reasons = []
+    for names, what, why in explain(facts, recipe, per_second, passes_tried, given):
+        kept = given.keys() & set(names.split())
+        if kept:
+            why = "of --init's weights" if all(name in of_init for name in kept) else "as given"
+        if kept == {"epochs"} and (decided := left_to_minutes(facts, given)):
+            why += f"; --minutes {facts.minutes:g} decides {decided}"
+        reasons.append(Reason(what, why))
+    return Choice(recipe=recipe, reasons=tuple(reasons), length_is_given="epochs" in given)
 
 
 def before_length(settings: Mapping[str, Any]) -> Recipe:
@@ -162,12 +175,37 @@ def possible_sizes(facts: Facts, given: Mapping[str, Any]) -> tuple[int, ...]:
     return tuple(size for size in SIZES if facts.side >= size or size == SIZES[-1])
 
 
-def deep_pays(facts: Facts, passes: float, given: Mapping[str, Any]) -> bool:
+def network_is_given(facts: Facts, given: Mapping[str, Any]) -> bool:
+    """Whether the network is not ours to choose."""
+    return bool(facts.network or given.keys() & {"backbone", "width", "stem"})
+
+
+def deep_pays(facts: Facts, recipe: Recipe, passes: float, given: Mapping[str, Any]) -> bool:
     """Whether the network is ours to choose, and would see enough images in so many passes."""
-    if facts.network or given.keys() & {"backbone", "width", "stem"}:
-        return False
+    seen = images_seen(recipe, facts, passes, given)
+    return not network_is_given(facts, given) and seen >= ENOUGH_FOR_DEEP
+
+
+def left_to_minutes(facts: Facts, given: Mapping[str, Any]) -> str:
+    """What the minutes decide beside epochs that are given; empty where that is given too."""
+    left = []
+    if len(possible_sizes(facts, given)) > 1:
+        left.append("the image size")
+    if not network_is_given(facts, given):
+        left.append("the network")
+    return " and ".join(left) + " alone" * bool(left)
+
+
+def images_visited(recipe: Recipe, facts: Facts) -> int:
+    """Images that a pass visits: those of whole batches."""
+    num_queries = recipe.training.num_queries
+    return facts.images // num_queries * num_queries
+
+
+def images_seen(recipe: Recipe, facts: Facts, passes: float, given: Mapping[str, Any]) -> float:
+    """Images that a training visits which may have so many passes, or the epochs given."""
     epochs: float = min(passes, given.get("epochs", MOST_EPOCHS))
-    return epochs * facts.images >= ENOUGH_FOR_DEEP
+    return epochs * images_visited(recipe, facts)
 
 
 def choose_batch(facts: Facts) -> int:
@@ -185,13 +223,14 @@ def choose_batch(facts: Facts) -> int:
     return shared
 
 
-def affordable_passes(facts: Facts, per_second: float, decoding: float) -> float:
+def affordable_passes(facts: Facts, recipe: Recipe, per_second: float, decoding: float) -> float:
     """Passes over the images that the minutes allow beside decoding and the curve, which has a
     point for each pass, but no more than it may have; below 1, and below 0, where they do not
     suffice.
     """
     seconds = 60 * facts.minutes - decoding * facts.images
-    one_pass = facts.images / per_second
+    # a batch that is larger than the set is refused later, in its own words
+    one_pass = (images_visited(recipe, facts) or facts.images) / per_second
     point = facts.probed * PROBE_SHARE / per_second + facts.decoded * decoding
     return max((seconds - CURVE * point) / one_pass, min(seconds / (one_pass + point), CURVE))
 
@@ -206,15 +245,21 @@ def whole_epochs(passes: float) -> int:
 
 
 def explain(
-    facts: Facts, recipe: Recipe, per_second: float, passes: Mapping[int, float]
+    facts: Facts,
+    recipe: Recipe,
+    per_second: float,
+    passes: Mapping[int, float],
+    given: Mapping[str, Any],
 ) -> list[tuple[str, str, str]]:
     """For each choice the settings it is of, its value for people, and why; `passes` that the
     minutes allow, by the sizes tried.
     """
     size, count = recipe.data.image_size, recipe.training.epochs
     if len(passes) > 1 and size == SIZES[-1]:
-        seen = max(0, int(passes[SIZES[0]] * facts.images))
-        why_size = f"time for {seen:,} images of {SIZES[0]}, which need {ENOUGH_IMAGES:,} to pay"
+        seen = max(0, round(images_seen(recipe, facts, passes[SIZES[0]], given)))
+        most = given.get("epochs", MOST_EPOCHS)
+        what = f"{most} epoch{'s' * (most != 1)} see" if passes[SIZES[0]] > most else "time for"
+        why_size = f"{what} {seen:,} images, and {SIZES[0]} pixels need {ENOUGH_IMAGES:,} to pay"
     elif not facts.side:
         why_size = "how large the images are is not known"
     elif facts.side < SIZES[0]:
@@ -230,9 +275,8 @@ def explain(
         why_length += " do not suffice for one: it will take longer"
     why_network = "as given" if facts.network else "learns most in minutes"
     if recipe.encoder.backbone == DEEP:
-        why_network = (
-            f"time for {count * facts.images:,} images, and it pays from {ENOUGH_FOR_DEEP:,}"
-        )
+        seen = count * images_visited(recipe, facts)
+        why_network = f"time for {seen:,} images, and it pays from {ENOUGH_FOR_DEEP:,}"
     why_network += f"; {per_second:,.0f} images a second here"
     return [
         ("image_size", f"{size} pixels", why_size),
