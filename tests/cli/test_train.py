@@ -70,6 +70,11 @@ def test_recipes_are_listed_and_shown(columns, capsys, monkeypatch):
         (["--device", "cuda:7"], "--device cuda:7 cannot be used here"),
         (["--device", "toaster"], "--device toaster is no device; choose cpu"),
         (["--recipe", "mocov1", "--training.epochs", "5"], "optimiser.drops=(12, 16); they must"),
+        (
+            ["--recipe", "cmc", "--training.epochs", "1"],
+            "one epoch has room for none, since training.epochs=1. Train for longer, or give "
+            "others by --optimiser.drops (without a number: none)",
+        ),
         (["--out", "a-file"], "a-file is a file, and a run is a folder. Choose another --out."),
     ],
 )
@@ -202,9 +207,10 @@ def test_a_warm_up_keeps_its_share_of_other_epochs_unless_it_is_given(tmp_path):
     ):
         options = parse([*given, *shorter])
         assert (options.training.epochs, options.optimiser.warmup_epochs) == (5, 1.0)
-        assert options.note == "warm-up of 1 of 5 epochs, the share that it had of 40"
+        assert options.notes[-1] == "warm-up of 1 of 5 epochs, the share that it had of 40"
         kept = parse([*given, *shorter, "--optimiser.warmup-epochs", "2"])
-        assert (kept.optimiser.warmup_epochs, kept.note) == (2.0, "")
+        assert kept.optimiser.warmup_epochs == 2.0
+        assert not any("warm-up" in note for note in kept.notes)
         assert parse(given).optimiser.warmup_epochs == 8.0
 
 
@@ -282,7 +288,7 @@ def test_without_a_recipe_everything_is_chosen_and_what_is_given_is_kept(tmp_pat
     said = capsys.readouterr().out
     assert "images a second here" in said
     assert "as given" in said
-    assert "little is learned in 20 steps: raise --minutes, or --training.epochs to 20" in said
+    assert "little is learned in 20 steps: raise --training.epochs to 20" in said
     recipe = json.loads((tmp_path / "run" / "recipe.json").read_text())
     assert (recipe["training"]["epochs"], recipe["objective"]["temperature"]) == (2, 0.3)
     assert recipe["method"]["shared"]
@@ -300,13 +306,32 @@ def test_a_run_is_extended_from_its_weights_by_a_new_schedule(tmp_path, capsys):
         json.loads((place / "recipe.json").read_text()) for place in (tmp_path / "run", longer)
     ]
     assert [recipe["training"].pop("epochs") for recipe in recipes] == [1, 2]
+    seeds = [recipe["training"].pop("seed") for recipe in recipes]
     assert recipes[0] == recipes[1]
+    assert (
+        f"seed {seeds[1]}, which follows {seeds[0]} of {tmp_path / 'run'}"
+        in capsys.readouterr().out
+    )
     began = json.loads((longer / "environment.json").read_text())
     assert (began["init"], began["source"]) == (str(tmp_path / "run"), "groceries")
     assert main(["train", "--extend", str(tmp_path / "run"), "--recipe", "simclr"]) == 2
     assert "--recipe was given beside --extend" in capsys.readouterr().err
     assert main(["train", "--extend", str(tmp_path / "run"), "--init", "random"]) == 2
     assert "choose one" in capsys.readouterr().err
+
+
+def test_every_extension_draws_anew_by_a_seed_of_its_own(tmp_path):
+    """The seed decides orders, crops and colours, and stands in the recipe that a resume reads."""
+    seeds = [0]
+    for number in range(3):
+        recipe = with_settings(named_recipe("simo", "smoke"), seed=seeds[-1])
+        RunDirectory(tmp_path / f"{number}").start(recipe_to_dict(recipe), {})
+        seeds.append(parse(["--extend", str(tmp_path / f"{number}")]).training.seed)
+    assert len(set(seeds)) == 4
+    again = ["--extend", str(tmp_path / "0")]
+    assert parse(again).training.seed == seeds[1]
+    given = parse([*again, "--training.seed", "5"])
+    assert (given.training.seed, given.notes) == (5, ())
 
 
 def test_nothing_is_written_among_the_photos(tmp_path, capsys):

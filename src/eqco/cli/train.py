@@ -35,11 +35,13 @@ from eqco.recipes import (
     named_recipe,
     read_recipe,
     recipe_from_dict,
+    with_settings,
 )
 from eqco.recipes.rules import BASE, Facts, before_length, choose_batch
 from eqco.report.assessment import assess_run, is_assessed
 from eqco.runtime.errors import InputError
 from eqco.runtime.run_directory import RunDirectory
+from eqco.runtime.seeds import generator_for
 from eqco.training.display import training_display
 from eqco.training.loop import Outcome
 
@@ -85,8 +87,9 @@ class Options(Recipe):
     they are given."""
     extend: Path | None = None
     """A run to continue as a new one: its recipe but for what is given, from its last weights, with
-    a learning rate and a decay of the key encoder that begin anew. With other epochs the warm-up
-    keeps its share of them, unless it is given."""
+    a learning rate and a decay of the key encoder that begin anew. --training.epochs are so many
+    more than it has, by default as many more; with others the warm-up keeps its share of them,
+    unless it is given. Orders and views are drawn anew, by a seed of its own (--training.seed)."""
     init: str | None = None
     """First weights: a run, or a file of weights of torchvision, timm or MoCo."""
     unlabelled: bool = False
@@ -100,7 +103,7 @@ class Options(Recipe):
     launch: Annotated[LaunchOptions, tyro.conf.arg(name="")] = field(default_factory=LaunchOptions)
     arguments: tyro.conf.Suppress[tuple[str, ...]] = ()
     """As they were given, for the other processes."""
-    note: tyro.conf.Suppress[str] = ""
+    notes: tyro.conf.Suppress[tuple[str, ...]] = ()
     """What was made of them that stands nowhere else."""
 
     def __post_init__(self) -> None:
@@ -147,8 +150,13 @@ def parse(arguments: Sequence[str]) -> Options:
                 f"single settings. Leave it out, or start anew from its weights: eqco train DATA "
                 f"{flag} … --init {shlex.quote(extended)}."
             )
+    notes: tuple[str, ...] = ()
     if extended:
         recipe = recipe_from_dict(RunDirectory(Path(extended)).read_recipe())
+        before = recipe.training.seed
+        recipe = with_settings(recipe, seed=next_seed(before))
+        if flag_value(arguments, "--training.seed", "") == "":
+            notes = (f"seed {recipe.training.seed}, which follows {before} of {extended}",)
     elif name == AUTO:
         recipe = BASE
     elif name in RECIPES or not Path(name).exists():
@@ -164,7 +172,7 @@ def parse(arguments: Sequence[str]) -> Options:
         prog="eqco train",
         description=help_text(DESCRIPTION),
     )
-    options = replace(options, arguments=tuple(arguments))
+    options = replace(options, arguments=tuple(arguments), notes=notes)
     return options if recipe is BASE or name in RECIPES else keep_warmup_share(options, recipe)
 
 
@@ -187,7 +195,17 @@ def keep_warmup_share(options: Options, recipe: Recipe) -> Options:
     warmup = recipe.optimiser.warmup_epochs * epochs / before
     note = f"warm-up of {warmup:.3g} of {epochs} epochs, the share that it had of {before}"
     optimiser = replace(options.optimiser, warmup_epochs=warmup)
-    return replace(options, optimiser=optimiser, note=note if warmup else "")
+    notes = (*options.notes, note) if warmup else options.notes
+    return replace(options, optimiser=optimiser, notes=notes)
+
+
+def next_seed(seed: int) -> int:
+    """The seed of a run that extends one of that seed: other orders, crops and colours.
+
+    >>> next_seed(0), next_seed(next_seed(0))
+    (1109411007, 523685872)
+    """
+    return generator_for("extension", seed).initial_seed() % 2**31
 
 
 def run(options: Options) -> None:
@@ -219,8 +237,7 @@ def run(options: Options) -> None:
     def on_start(about: RunInfo) -> None:
         begun.append(about)
         if speaks():
-            notes = [options.note] if options.note else []
-            print("\n".join([*heading(about, str(place)), *notes]), flush=True)
+            print("\n".join([*heading(about, str(place)), *options.notes]), flush=True)
 
     with training_display(sys.stdout if speaks() else None) as show:
         how: dict[str, Any] = {
