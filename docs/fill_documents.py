@@ -21,6 +21,7 @@ from eqco.experiments.experiment import Comparison, command_for, missing_runs, p
 from eqco.report.benchmarks import BENCHMARKS, command_of, newest_records, united
 from eqco.report.catalog import EXHIBITS, PLOTS
 from eqco.report.drawing import draw_charts
+from eqco.report.findings import saturation_counts
 from eqco.report.page import reading_order
 from eqco.report.tables import comparison_table, markdown
 from eqco.report.training_speed import lightest_setting, rounds_note, training_ratios
@@ -162,6 +163,14 @@ def headline_block() -> str:
     return f"*{EXHIBITS['fig4'].finding(records)} {provenance(records)}*"
 
 
+def saturation_block() -> str:
+    """What all pairs of trainings say together, in one sentence."""
+    study = find_experiment("study-saturation")
+    profiles = ("desk", FEW_IMAGES)
+    cells = [cell for each in profiles for cell in study.compare(records_of(study.name, each))]
+    return f"*{saturation_counts(cells)}*"
+
+
 def speed_block() -> str:
     """By how much our training is faster than others' as they come, in one sentence."""
     newest = [record for record, *_ in benchmark_records("bench-train")]
@@ -237,6 +246,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "findings": findings_block,
     "remaining": remaining_block,
     "headline": headline_block,
+    "saturation": saturation_block,
     "speed": speed_block,
     **{name: functools.partial(experiment_block, name) for name in EXPERIMENTS},
     **{

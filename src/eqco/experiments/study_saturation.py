@@ -31,10 +31,11 @@ from eqco.experiments.tasks import TrainingTask
 from eqco.experiments.training_runs import training_steps
 from eqco.runtime.records import TRAININGS, Record
 
-__all__ = ["CELLS", "GAIN", "SATURATION", "STUDY_SATURATION"]
+__all__ = ["CELLS", "GAIN", "GAIN_BY_NEIGHBOURS", "SATURATION", "STUDY_SATURATION"]
 
 SATURATION = "p₊ of plain InfoNCE at the end"
 GAIN = "gained by α, points of accuracy [95 % interval]"
+GAIN_BY_NEIGHBOURS = "the same by nearest neighbours"
 
 
 def placed(cell: Cell, task: TrainingTask) -> Cell:
@@ -60,8 +61,10 @@ CELLS: dict[str, Sequence[Cell]] = {
 
 def pairs(
     cells: Sequence[Cell], records: Sequence[Record]
-) -> list[tuple[Coordinates, dict[int, float], dict[int, float]]]:
-    """For each cell with an α: where it stands, p₊ of its plain twin, and the gain, by seed."""
+) -> list[tuple[Coordinates, dict[int, float], dict[int, float], dict[int, float]]]:
+    """For each cell with an α: where it stands, p₊ of its plain twin, and what it gained by the
+    probe and by nearest neighbours, by seed.
+    """
     tasks = {cell.at: cell.task for cell in cells}
     found = []
     for cell in cells:
@@ -71,7 +74,7 @@ def pairs(
         gain = less(cell.task, plain, records, metric_of(cells))
         saturation = values_of(plain, records, "positive_probability")
         if gain and saturation:
-            found.append((cell.at, saturation, gain))
+            found.append((cell.at, saturation, gain, less(cell.task, plain, records, "knn")))
     return found
 
 
@@ -81,10 +84,11 @@ def compare(records: Sequence[Record]) -> list[Comparison]:
     found.sort(key=lambda pair: -sum(pair[1].values()) / len(pair[1]))
     return [
         cell
-        for at, saturation, gain in found
+        for at, saturation, gain, by_neighbours in found
         for cell in (
             Comparison.of(at, SATURATION, saturation),
             Comparison.of_difference(at, GAIN, gain),
+            Comparison.of_difference(at, GAIN_BY_NEIGHBOURS, by_neighbours),
         )
     ]
 

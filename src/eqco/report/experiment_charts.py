@@ -91,10 +91,10 @@ def saturation_charts(experiment: Experiment[Any], records: Sequence[Record]) ->
 
 def saturation_series(pairs: Sequence[Sequence[Comparison]], alpha: float, colour: str) -> Series:
     """Marks of p₊ of the plain twin and the gain, whose interval is the bar."""
-    intervals = [gain.interval for _, gain in pairs if gain.interval is not None]
+    intervals = [gain.interval for _, gain, _ in pairs if gain.interval is not None]
     return Series(
         name=words(Coordinates(alpha=alpha)),
-        points=[(saturation.mean, gain.mean) for saturation, gain in pairs],
+        points=[(saturation.mean, gain.mean) for saturation, gain, _ in pairs],
         low=[low for low, _ in intervals],
         high=[high for _, high in intervals],
         colour=colour,

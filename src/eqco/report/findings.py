@@ -30,6 +30,8 @@ __all__ = [
     "largest_excess",
     "length_change",
     "precision_change",
+    "saturation_counts",
+    "saturation_gain",
     "search_extremes",
     "smallest_batch",
 ]
@@ -274,20 +276,47 @@ def smallest_batch(experiment: Experiment[Any], records: Sequence[Record]) -> st
 
 
 def saturation_gain(experiment: Experiment[Any], records: Sequence[Record]) -> str:
-    """How often α gained or lost clearly where plain InfoNCE was saturated, and where it was not:
-    of pairs of trainings with seeds enough for an interval.
+    """How often α gained or lost clearly where plain InfoNCE was saturated, and elsewhere."""
+    return saturation_counts(experiment.compare(records))
+
+
+def saturation_counts(cells: Sequence[Comparison]) -> str:
+    """The same of cells of study-saturation, whatever their profiles: of pairs of trainings with
+    seeds enough for an interval, by both measures of accuracy.
     """
-    rows = group_by(experiment.compare(records), attrgetter("row")).values()
-    pairs = [(plain.mean, gain.interval) for plain, gain in rows if gain.interval is not None]
-    saturated = [interval for p, interval in pairs if p >= SATURATED]
-    others = [interval for p, interval in pairs if p < SATURATED]
+    rows = group_by(cells, attrgetter("row")).values()
+    pairs = [row for row in rows if row[1].interval is not None]
+    saturated = [row for row in pairs if row[0].mean >= SATURATED]
+    others = [row for row in pairs if row[0].mean < SATURATED]
     if not saturated or not others:
         return ""
     return (
         f"Of {plural(len(saturated), 'pair')} of trainings with p₊ of {SATURATED} and more under "
-        f"plain InfoNCE α {clear_changes(saturated)}; of {len(others)} with less it "
-        f"{clear_changes(others)} (95 % intervals that leave zero out)."
+        f"plain InfoNCE α {both_changes(saturated)}; of {len(others)} with less it "
+        f"{both_changes(others)} (95 % intervals that leave zero out, as one in twenty does by "
+        f"chance)."
     )
+
+
+def both_changes(pairs: Sequence[Sequence[Comparison]]) -> str:
+    """What is clear by the probe, also for each data set if there are several, and by nearest
+    neighbours.
+    """
+    by_data = group_by(pairs, key=lambda pair: pair[0].row.only("data"))
+    gains = [
+        f"{clear_gains(here)} of {len(here)} on {words(data)}" for data, here in by_data.items()
+    ]
+    parts = f" ({', '.join(gains)})" if len(by_data) > 1 else ""
+    probe, neighbours = (
+        clear_changes([pair[column].interval for pair in pairs if pair[column].interval])
+        for column in (1, 2)
+    )
+    return f"{probe} by the probe{parts}, and {neighbours} by nearest neighbours"
+
+
+def clear_gains(pairs: Sequence[Sequence[Comparison]]) -> int:
+    """In how many the gain by the probe is above zero with its whole interval."""
+    return sum(gain.interval is not None and gain.interval[0] > 0 for _, gain, _ in pairs)
 
 
 def clear_changes(intervals: Sequence[tuple[float, float]]) -> str:
