@@ -69,12 +69,19 @@ def test_auto_is_bfloat16_where_every_process_computes_it_natively(monkeypatch):
 
 
 def test_what_multiplies_it_natively_is_told_by_the_processor(monkeypatch):
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
     told = {"avx512_f": True, "avx512_bf16": False, "amx_tile": False}
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: told, raising=False)
     assert choose_precision("auto", CPU) == "float32"
     for name in ("avx512_bf16", "amx_bf16", "bf16"):
         monkeypatch.setattr(torch.cpu, "get_capabilities", lambda name=name: {**told, name: True})
         assert choose_precision("auto", CPU) == "bfloat16"
+
+
+def test_where_torch_has_no_onednn_a_processor_with_bfloat16_computes_in_float32(monkeypatch):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_bf16": True}, raising=False)
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    assert choose_precision("auto", CPU) == "float32"
 
 
 class OwnBackbone(torch.nn.Sequential):

@@ -40,7 +40,8 @@ def has_native_bfloat16(device: torch.device) -> bool:
     """Whether a device multiplies bfloat16 itself; elsewhere it is emulated, at a loss."""
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    if device.type != "cpu":
+    # of a CPU torch uses it through oneDNN alone
+    if device.type != "cpu" or not torch.backends.mkldnn.is_available():
         return False
     # x86: avx512_bf16 or amx_bf16; ARM: bf16. Older versions of torch do not tell.
     known = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
