@@ -21,6 +21,7 @@ from eqco.experiments.studies import (
 from eqco.experiments.study_alpha import STUDY_ALPHA
 from eqco.experiments.study_bound import STUDY_BOUND
 from eqco.experiments.study_gradients import STUDY_GRADIENTS
+from eqco.experiments.study_rate import STUDY_RATE
 from eqco.experiments.study_saturation import STUDY_SATURATION
 from eqco.experiments.study_small_folder import STUDY_SMALL_FOLDER
 from eqco.experiments.study_text import STUDY_TEXT
@@ -38,6 +39,7 @@ EXPERIMENTS: dict[str, Experiment[Any]] = {
     for experiment in (
         TAB5,
         FIG4,
+        STUDY_RATE,
         STUDY_SMALL_FOLDER,
         STUDY_ALPHA,
         STUDY_FEW_NEGATIVES,

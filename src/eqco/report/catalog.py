@@ -138,6 +138,13 @@ EXHIBITS: dict[str, Exhibit] = dict(
             findings.smallest_batch,
         ),
         exhibit(
+            "study-rate",
+            "With few negatives α makes the gradient longer, as a larger learning rate makes the "
+            "step. Does twice the rate gain what α gains, and does α still gain beside it?",
+            charts.accuracy_charts,
+            findings.clear_differences,
+        ),
+        exhibit(
             "study-small-folder",
             "A small folder and a batch of 8 to 64: another loss, more negatives from a queue, "
             "the gradient of a larger batch by caching, another rate, or only as many steps?",
