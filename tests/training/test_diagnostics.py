@@ -357,7 +357,7 @@ def test_the_gradient_is_w_times_a_part_that_alpha_does_not_change():
         ({"weight_bias": 0.3, "num_negatives": 4}, "Score against more keys"),
         ({"effective_negatives": 1.2, "num_negatives": 16}, "Raise the temperature"),
         ({"positive_probability": 0.68, "weight_ratio": 2.9}, "Keep alpha"),
-        ({}, "Change nothing"),
+        ({}, "Leave alpha as it is"),
     ],
 )
 def test_advice_in_plain_words(changes, beginning):

@@ -4,8 +4,9 @@ import math
 
 __all__ = ["SATURATED", "advice"]
 
-# From here on plain InfoNCE counts as saturated: as much of its gradient is gone. In no pair of
-# trainings below it did α gain accuracy clearly (docs/results.md, study-saturation).
+# From here on plain InfoNCE counts as saturated: as much of its gradient is gone. The limit is read
+# off recorded pairs of trainings, of which none below it gained clearly by the probe
+# (docs/results.md, study-saturation).
 SATURATED = 0.3
 # What little α can add beyond this ratio is not worth a change.
 NOTABLE_RATIO = 1.1
@@ -30,7 +31,7 @@ def advice(
 
     >>> advice(positive_probability=0.05, weight_ratio=1.02, effective_negatives=180.0,
     ...     weight_bias=0.002, num_negatives=255, margin=1.1)
-    ('Change nothing: plain InfoNCE is not saturated (p₊ = 0.05), 255 negatives are enough.',)
+    ('Leave alpha as it is: plain InfoNCE is not saturated with 255 negatives (p₊ = 0.05).',)
     """
     found = []
     p, k = positive_probability, num_negatives
@@ -44,8 +45,12 @@ def advice(
         found.append(
             f"Set alpha: the positive already has a probability of {p:.3f} among {k} negatives, so "
             f"plain InfoNCE's gradient is {1 - p:.3f} of its full size. alpha=4096 to 65536 gives "
-            f"it back (--objective.alpha 65536)."
-            + (" With so few negatives try both: it may cost accuracy." if k < FEW else "")
+            f"it back (--objective.alpha 65536). "
+            + (
+                "With so few negatives try both: it may cost accuracy."
+                if k < FEW
+                else "Compare on validation data: about half of such trainings gained from it."
+            )
         )
     if weight_bias >= NOTABLE_BIAS and k <= 64:
         found.append(
@@ -68,7 +73,7 @@ def advice(
         )
     if not found:
         found.append(
-            f"Change nothing: plain InfoNCE is not saturated (p₊ = {p:.2f}), {k} negatives are "
-            f"enough."
+            f"Leave alpha as it is: plain InfoNCE is not saturated with {k} negatives "
+            f"(p₊ = {p:.2f})."
         )
     return tuple(found)
