@@ -144,7 +144,6 @@ STUDY_SMALL_BATCH = grid_experiment(
         "smoke": batch_cells(SMOKE, [16], 200),
         # a third of the usual length: at N = 16 a step of overhead is a step of computing
         "desk": batch_cells(DESK, [16, 64], 67),
-        "few-images": batch_cells(FEW_IMAGES, [16, 64], 200),
         "embedded": batch_cells(EMBEDDED, [16], 200),
         "paper": batch_cells(PAPER, [16, 64], 100),
     },

@@ -19,12 +19,12 @@ ALPHAS = (None, 16.0, 64.0, 256.0, 1024.0, 4096.0)
 
 def frameworks(count: int) -> dict[str, MethodSettings]:
     """With K negatives: keys of the batch by the encoder itself, negatives of both views, a queue
-    of keys by a copy that slows down.
+    of keys by a slow copy.
     """
     return {
         "SiMo": SiMoSettings(count=count, ema_decay=0.0),
         "SimCLR": SimCLRSettings(count=count),
-        "MoCo": MoCoSettings(queue_size=count, ema_decay=0.99, ema_schedule="rising"),
+        "MoCo": MoCoSettings(queue_size=count, ema_decay=0.99),
     }
 
 
