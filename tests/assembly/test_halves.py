@@ -16,6 +16,7 @@ from eqco.assembly import (
     load,
     open_weights,
     resume,
+    runs,
     train,
 )
 from eqco.assembly.comparison import untrained_twin
@@ -28,6 +29,7 @@ from eqco.recipes import RECIPES, named_recipe, with_settings
 from eqco.runtime.checkpoints import read_checkpoint
 from eqco.runtime.errors import InputError
 from eqco.runtime.run_directory import RunDirectory
+from eqco.training.loop import Outcome
 
 IMAGES = torch.randn(3, 3, 16, 16, generator=torch.Generator().manual_seed(7))
 
@@ -44,6 +46,19 @@ def run(tmp_path_factory):
     place = tmp_path_factory.mktemp("runs") / "cmc"
     train(Pictures(), recipe_of("cmc", count=20), out=place)
     return place
+
+
+@pytest.fixture
+def begun(monkeypatch):
+    """The methods of runs as they are before their first step, which is not taken."""
+    methods = []
+
+    def keep(components, run, recipe, **how):
+        methods.append(components.method)
+        return Outcome(path=run.path, step=0, stopped_by="the test")
+
+    monkeypatch.setattr(runs, "run_training", keep)
+    return methods
 
 
 def stop_at_three(report):
@@ -121,6 +136,40 @@ def test_the_command_exports_one_half_as_a_graph(run, tmp_path, monkeypatch, cap
 def test_formats_that_know_no_halves_refuse_them(run, to, tmp_path):
     with pytest.raises(InputError, match=r"lab:light.*--to safetensors"):
         export_weights(open_weights(run), to, tmp_path / "file.pth")
+
+
+def test_a_run_of_its_kind_begins_with_both_networks_and_both_heads(run, begun, tmp_path):
+    train(Pictures(), recipe_of("cmc", count=20), out=tmp_path / "next", init=run)
+    (method,) = begun
+    trained = open_weights(run).encoder
+    assert_close(dict(method.encoder.state_dict()), dict(trained.state_dict()), rtol=0, atol=0)
+
+
+def test_another_method_begins_with_both_networks_and_a_head_of_its_own(run, begun, tmp_path):
+    """Where the rules choose it, and where its recipe names the network; its copies as well."""
+    small = {"num_queries": 16, "count": None, "image_size": 16}
+    train(Pictures(), init=run, out=tmp_path / "chosen", epochs=1, **small)
+    recipe = with_settings(named_recipe("simo", "smoke"), backbone="lab:light", **small)
+    train(Pictures(), recipe, init=run, out=tmp_path / "named")
+    chosen, named = begun
+    assert chosen.encoder.embedding_dim == named.encoder.embedding_dim == 128
+    trained = dict(open_weights(run).backbone.state_dict())
+    for method in begun:
+        assert_close(dict(method.encoder.backbone.state_dict()), trained, rtol=0, atol=0)
+    keys = named.key_encoder.network.state_dict()
+    assert_close(dict(keys), dict(named.encoder.state_dict()), rtol=0, atol=0)
+
+
+def test_first_weights_of_one_network_are_refused_for_two(run, tmp_path):
+    half = half_of(open_weights(run), "luminance")
+    export_weights(half, "safetensors", tmp_path / "half.safetensors")
+    with pytest.raises(InputError, match=r"is lab-luminance:light, .* such as a run of cmc with"):
+        train(
+            Pictures(),
+            recipe_of("cmc", count=20),
+            init=tmp_path / "half.safetensors",
+            out=tmp_path / "next",
+        )
 
 
 def test_a_half_of_what_has_none_is_refused(run):

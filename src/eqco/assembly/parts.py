@@ -139,7 +139,7 @@ def build_components(
     source: Source,
     *,
     backbone: nn.Module | None = None,
-    fill: Callable[[Encoder], None] = lambda encoder: None,
+    fill: Callable[[Method], None] = lambda method: None,
     device: torch.device | str = "cpu",
     cached: CachedImages | None = None,
     unreadable_list: Path | None = None,
@@ -149,7 +149,7 @@ def build_components(
 
     Args:
         backbone: a module of the user's in place of the recipe's.
-        fill: sets the first weights of the first encoder, where they are not to be drawn.
+        fill: sets first weights that are not to be drawn.
         cached: the images of the training split, read from the cache.
         unreadable_list: the file that names images which had to be skipped.
         distributed: average gradients over processes; False: the caller does.
@@ -188,8 +188,6 @@ def build_components(
     def make_encoder(number: int = 0, in_channels: int | None = None) -> Encoder:
         bands = source.channels if in_channels is None else in_channels
         encoder = build_encoder(recipe, backbone, number, in_channels=bands)
-        if number == 0:
-            fill(encoder)
         own = None if backbone is None else type(backbone).__name__
         check_images_fit(encoder, recipe, bands, network=own)
         return encoder
@@ -205,6 +203,7 @@ def build_components(
             steps_per_epoch=loader.steps_per_epoch,
         )
     )
+    fill(method)
     method = convert_batch_norm(method, recipe.encoder.bn_groups, device).to(device)
     if settings.channels_last:
         method = method.to(memory_format=torch.channels_last)

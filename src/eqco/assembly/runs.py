@@ -29,6 +29,8 @@ from eqco.data.index import ScanIndex
 from eqco.data.opening import kind_of, resolved_name, short_name
 from eqco.data.stored import OnUnreadable
 from eqco.encoders import TIMM, Encoder, resize_input, stored_size
+from eqco.encoders.colours import HeadPair
+from eqco.methods import Method
 from eqco.recipes import RECIPES, Recipe, recipe_from_dict, recipe_to_dict, with_settings
 from eqco.recipes.rules import LARGEST, Choice
 from eqco.runtime import processes
@@ -105,7 +107,8 @@ def train(
         out: the run directory, which must not hold a run; None: runs/ and the name of the data.
         minutes: how long a training without a recipe may take.
         init: the first weights: anything `open_weights` reads, of `encoder` or the recipe's
-            network; without either their own is taken. Of a run the head is taken as well.
+            network; without either their own is taken. Of a run the head is taken as well, but a
+            pair of heads (CMC's) by CMC alone.
         unlabelled: of a folder, take all images without classes.
         channels: bands of every image; None: as the files are, pictures as colour.
         encoder: a backbone of your own, with `feature_dim`; else the recipe's.
@@ -169,7 +172,7 @@ def train(
             recipe,
             source,
             backbone=encoder,
-            fill=partial(fill_encoder, weights=weights),
+            fill=partial(fill_method, weights=weights),
             device=own,
             cached=cached,
             unreadable_list=listed,
@@ -273,35 +276,58 @@ def showing(
 
 
 def network_settings(weights: Weights) -> dict[str, Any]:
-    """The settings of the network that weights are of; of a run those of its head as well."""
+    """The settings of the network that weights are of; of a run those of its head as well, but not
+    of a pair of heads, which belongs to the method.
+    """
     found: dict[str, Any] = {}
-    own = weights.architecture
+    own, encoder = weights.architecture, weights.encoder
     if own is not None:
         found = {"backbone": own.name, "width": own.width, "stem": own.stem}
-    if weights.recipe is not None and weights.encoder is not None:
+    if weights.recipe is not None and encoder is not None and not is_paired(encoder):
         head = weights.recipe.encoder
         found |= {"head": head.head, "embedding_dim": head.embedding_dim}
     return found
 
 
-def fill_encoder(encoder: Encoder, weights: Weights | None) -> None:
-    """Copy weights into an encoder that begins with them: the backbone, of a run the head too."""
-    if weights is None:
-        return
-    size = stored_size(encoder.backbone, encoder.backbone.state_dict())
+def is_paired(encoder: Encoder) -> bool:
+    """Whether an encoder is CMC's two in one, with a head for each half of the colours."""
+    return isinstance(encoder.head, HeadPair)
+
+
+def fill_method(method: Method, weights: Weights | None) -> None:
+    """Copy weights into the encoder of a method that begins with them, and into its copies."""
+    if weights is not None:
+        fill_encoder(method.encoder, weights)
+        method.copy_encoder()
+
+
+def fill_encoder(encoder: Encoder, weights: Weights) -> None:
+    """Copy weights into an encoder: the backbone, of a run the head too.
+
+    A pair of heads fits another pair alone: between CMC and other methods the backbone is copied.
+    """
+    own, size = weights.encoder, stored_size(encoder.backbone, encoder.backbone.state_dict())
     if size is not None:
         resize_input(weights.backbone, size)
     try:
-        if weights.encoder is not None:
-            encoder.load_state_dict(weights.encoder.state_dict())
+        if own is not None and is_paired(own) == is_paired(encoder):
+            encoder.load_state_dict(own.state_dict())
         else:
             encoder.backbone.load_state_dict(weights.backbone.state_dict())
     except RuntimeError as error:
+        remedy = (
+            "Choose the same by --encoder.backbone, --encoder.width, --encoder.stem and, for a "
+            "run, --encoder.head and --encoder.embedding-dim"
+        )
+        if is_paired(encoder):
+            remedy = (
+                "Give weights of a network for each half of the colours, such as a run of cmc with "
+                "the same --encoder.backbone, or leave out --init"
+            )
         raise InputError(
             f"--init {weights.name} is {weights.architecture or type(weights.backbone).__name__}, "
             f"and the recipe trains another network ({type(encoder.backbone).__name__}, embeddings "
-            f"of {encoder.embedding_dim}). Choose the same by --encoder.backbone, --encoder.width, "
-            f"--encoder.stem and, for a run, --encoder.head and --encoder.embedding-dim."
+            f"of {encoder.embedding_dim}). {remedy}."
         ) from error
 
 

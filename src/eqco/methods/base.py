@@ -82,6 +82,12 @@ class Method(nn.Module, ABC):
     def warm_up(self, batch: Batch, number: int = 0) -> None:
         """Fill a queue from one batch, or its micro-batch `number`, before the first step."""
 
+    def copy_encoder(self) -> None:
+        """Let each key encoder be a copy of the encoder, whose first weights were not drawn."""
+        for module in self.modules():
+            if isinstance(module, KeyEncoder):
+                module.network.load_state_dict(self.encoder.state_dict())
+
 
 class MakeEncoder(Protocol):
     """Number 0 is the recipe's encoder; 1, 2, … are others like it with weights of their own draw.
