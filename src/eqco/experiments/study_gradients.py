@@ -228,7 +228,7 @@ def table(records: Sequence[Record], quantity: str) -> list[Comparison]:
         f"K={count}": Coordinates(num_negatives=count) for count in records[0].recipe["counts"]
     }
     if quantity == "noise":
-        columns[BATCHES] = BATCHES
+        columns[BATCHES] = f"{BATCHES}, over their root mean square"
     return [
         Comparison.of(
             Coordinates(loss=loss, alpha=alpha, history_kept=kept),

@@ -339,8 +339,8 @@ def bias_and_noise(experiment: Experiment[Any], records: Sequence[Record]) -> st
     return (
         f"With {words(fewest)} the mean gradient has a cosine of {far.mean:.3f} ({words(far.row)}) "
         f"to {near.mean:.3f} ({words(near.row)}) to that with all negatives; draws add noise of "
-        f"{min(drawn):.2f} to {max(drawn):.2f} times its length, beside the "
-        f"{fmean(batches):.2f} that batches have with all negatives."
+        f"{min(drawn):.2f} to {max(drawn):.2f} times its length; batches with all negatives have "
+        f"{fmean(batches):.2f} of their root mean square."
     )
 
 
