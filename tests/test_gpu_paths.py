@@ -3,12 +3,13 @@
 Tensors on "cuda" have shape and type but no values here (torch's FakeTensorMode), those of the CPU
 are real. So an operation that mixes the two fails, a generator of the wrong device fails, and each
 read of a value by the host is noted, and each copy to the device that the host waits for. What
-needs the device itself is not covered: backward and the optimiser, processes that decode (their
-memory is pinned), random states, and several GPUs.
+needs the device itself is not covered: backward and the optimiser, pinned memory, random states,
+and several GPUs.
 """
 
 import math
 import sys
+import tarfile
 from collections import Counter
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -35,8 +36,13 @@ from eqco.contrast import (
     sampled_negatives,
 )
 from eqco.data import Augment, DataSettings, StepLoader, ViewSpec, open_source, source_from_dataset
+from eqco.data.cache import CachedImages, fill_cache
 from eqco.data.parameters import draw_parameters
 from eqco.data.pipelines import INFOMIN, MOCO_V1, MOCO_V2, SIMCLR
+from eqco.data.shards import index_shards
+from eqco.detection.batches import TrainingBatches
+from eqco.detection.folders import open_annotated
+from eqco.detection.squares import write_squares
 from eqco.evaluation import extract_features, knn_accuracy, probe_accuracy
 from eqco.evaluation.features import Features
 from eqco.methods import (
@@ -268,18 +274,45 @@ def test_a_batch_in_pieces_that_share_a_loss(gpu, name, monkeypatch):
     assert not gpu.waits
 
 
-def test_views_of_images_in_files(gpu, tmp_path):
+@pytest.fixture
+def pictures_in_files(tmp_path):
     for number in range(8):
-        Image.new("RGB", (20 + number, 24)).save(tmp_path / f"{number}.png")
-    split = open_source(str(tmp_path), unlabelled=True)["train"]
-    views = [ViewSpec(MOCO_V2, 16)] * 2
-    loader = StepLoader(split, views, num_queries=4, seed=0, device="cuda")
-    assert loader.pixels is None  # read in every step
+        place = tmp_path / f"{number % 2}"
+        place.mkdir(exist_ok=True)
+        Image.new("RGB", (20 + number, 24)).save(place / f"{number}.png")
+    return tmp_path
+
+
+@pytest.mark.filterwarnings("ignore:'pin_memory' argument is set as true")
+@pytest.mark.parametrize("workers", [0, 1])
+def test_views_of_images_in_files(gpu, workers, pictures_in_files):
     with gpu.default:
-        (batch,) = loader.micro_batches(0)
-    assert all(view.is_cuda for view in (*batch.views, batch.index))
+        split = open_source(str(pictures_in_files), unlabelled=True)["train"]
+        views = [ViewSpec(MOCO_V2, 16)] * 2
+        loader = StepLoader(split, views, num_queries=4, seed=0, device="cuda", workers=workers)
+        assert loader.pixels is None  # read in every step
+        for (batch,) in loader.iterate(0, 2):
+            assert all(view.is_cuda for view in (*batch.views, batch.index))
     assert not gpu.waits
     assert not gpu.copies
+
+
+def test_a_cache_shards_and_batches_of_a_detector(gpu, pictures_in_files, tmp_path_factory):
+    """What reads with workers of its own draws nothing on the device, whichever is the default."""
+    out = tmp_path_factory.mktemp("out")
+    files = open_source(str(pictures_in_files))["train"].images
+    cached = CachedImages(files, out / "cache", 16)
+    with tarfile.open(out / "photos.tar", "w") as shard:
+        shard.add(pictures_in_files, arcname=".")
+    write_squares(out, images={"train": 2}, side=48)
+    annotated = open_annotated(out, "train")
+    with gpu.default:
+        fill_cache(cached)
+        assert len(index_shards([str(out / "photos.tar")])["names"]) == len(files)
+        (batch,) = TrainingBatches(annotated, num_images=2, seed=0).iterate(0, 1)
+    assert cached.read(0).size == (16, 19)
+    assert not any(image.is_cuda for image, _ in batch)
+    assert not gpu.waits
 
 
 def drawn(count, **settings):
@@ -331,13 +364,16 @@ def test_queue(gpu, capacity):
     assert queue.negatives().num_negatives == min(48, capacity)
 
 
-def test_features(gpu):
+@pytest.mark.parametrize("kind", ["memory", "files"])
+def test_features(gpu, kind, request):
     split = PICTURES["train"]
+    if kind == "files":
+        split = open_source(str(request.getfixturevalue("pictures_in_files")))["train"]
     network = TinyBackbone().to("cuda").eval()
     with gpu.default:
         train = extract_features(network, split, size=12, batch_size=32, device="cuda")
     assert train.values.device.type == "cpu"
-    assert len(train.values) == 96
+    assert len(train.values) == len(split)
     assert set(gpu.waits) == {"evaluation.features.extract_several"}
 
 

@@ -28,6 +28,7 @@ from eqco.data.views import ViewSpec
 from eqco.runtime import processes
 from eqco.runtime.atomic_files import atomic_write, unwritable_error, write_text
 from eqco.runtime.cores import usable_threads
+from eqco.runtime.devices import iterate
 from eqco.runtime.errors import InputError
 
 __all__ = ["CachedImages", "cached_side", "fill_cache", "fits_cache"]
@@ -210,7 +211,7 @@ def write_chunks(images: CachedImages, chunks: range, workers: int | None) -> It
         collate_fn=identity,
         generator=torch.Generator(),  # the training must not draw otherwise after it
     )
-    for chunk, content in zip(missing, loader, strict=True):
+    for chunk, content in zip(missing, iterate(loader), strict=True):
         with explain_failure(images.folder), atomic_write(images.chunk_file(chunk)) as partial:
             partial.write_bytes(content)
         yield chunk

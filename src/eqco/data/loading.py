@@ -13,7 +13,7 @@ from eqco.data.images import MemoryImages
 from eqco.data.pipelines import MOCO_V2
 from eqco.data.sources import Split
 from eqco.data.stored import OnUnreadable
-from eqco.runtime.devices import copy_to
+from eqco.runtime.devices import copy_to, iterate
 from eqco.runtime.errors import InputError
 
 __all__ = ["EvaluationLoader"]
@@ -80,7 +80,7 @@ class EvaluationLoader:
             collate_fn=collate,
             generator=torch.Generator(),  # a look must not draw from the torch-wide one
         )
-        for cut, numbers, unreadable in loader:
+        for cut, numbers, unreadable in iterate(loader):
             if unreadable and not self.skip:
                 raise unreadable[0]
             self.unreadable += unreadable

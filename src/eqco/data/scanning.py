@@ -15,6 +15,7 @@ from eqco.data.decoding import UnreadableImageError
 from eqco.data.images import Images, StoredImages
 from eqco.data.index import ScanIndex
 from eqco.runtime.cores import usable_threads
+from eqco.runtime.devices import iterate
 
 __all__ = ["Check", "Scan", "scan"]
 
@@ -85,10 +86,11 @@ def look(
         batch_size=None,
         num_workers=workers if len(images) > FEW else 0,
         collate_fn=identity,
+        generator=torch.Generator(),  # else the torch-wide one is drawn from
     )
     found: list[Found] = []
     kept: list[Tensor] | None = [] if expected else None
-    for part, pixels in progress(loader, title, total=len(loader)):
+    for part, pixels in progress(iterate(loader), title, total=len(loader)):
         found += part
         kept = None if kept is None or pixels is None else [*kept, pixels]
     sizes = Counter(each for each in found if not isinstance(each, UnreadableImageError))

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
@@ -35,6 +36,7 @@ from eqco.data.stored import (
     source_of_splits,
 )
 from eqco.runtime.cores import usable_threads
+from eqco.runtime.devices import iterate
 from eqco.runtime.errors import InputError
 
 __all__ = ["ShardImages", "expand_braces", "is_shards", "open_shards"]
@@ -226,11 +228,12 @@ def index_shards(shards: Sequence[str]) -> dict[str, np.ndarray]:
         batch_size=None,
         num_workers=len(usable_threads()) if len(shards) > FEW else 0,
         collate_fn=identity,
+        generator=torch.Generator(),  # else the torch-wide one is drawn from
     )
     samples: list[tuple[int, int, int, bytes, bytes]] = []
     others: list[str] = []
     title = f"listing the images of {len(shards)} shards"
-    for number, answer in enumerate(progress(loader, title, total=len(shards))):
+    for number, answer in enumerate(progress(iterate(loader), title, total=len(shards))):
         if isinstance(answer, InputError):
             raise answer
         own, rest = answer

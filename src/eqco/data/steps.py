@@ -17,7 +17,7 @@ from eqco.data.parameters import STREAM_ORDER, Parameters, counter_generator, dr
 from eqco.data.sources import Split, write_unreadable
 from eqco.data.stored import OnUnreadable
 from eqco.data.views import Batch, ViewSpec
-from eqco.runtime.devices import copy_to
+from eqco.runtime.devices import copy_to, iterate
 from eqco.runtime.errors import InputError
 
 __all__ = ["StepLoader"]
@@ -153,7 +153,7 @@ class StepLoader:
             generator=torch.Generator(),
             pin_memory=self.device.type == "cuda",
         )
-        batches = iter(loader)
+        batches = iterate(loader)
         for step in steps.numbers():
             try:
                 crops = next(batches)

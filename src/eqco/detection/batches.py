@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, Dataset
 from eqco.data.decoding import UnreadableImageError, decode
 from eqco.detection.annotations import AnnotatedImages
 from eqco.runtime import processes
+from eqco.runtime.devices import iterate
 from eqco.runtime.errors import InputError
 from eqco.runtime.seeds import generator_for
 
@@ -51,7 +52,7 @@ class TrainingBatches:
         first = place * self.num_images
         chosen = order_of(len(self.images), self.seed, epoch)[first : first + self.num_images]
         mirrored = generator_for("detection flips", self.seed, step)
-        flips = torch.rand(self.num_images, generator=mirrored) < 0.5
+        flips = torch.rand(self.num_images, generator=mirrored, device="cpu") < 0.5
         return list(zip(chosen.tolist(), flips.tolist(), strict=True))
 
     def iterate(self, start: int, stop: int) -> Iterator[Batch]:
@@ -62,7 +63,7 @@ class TrainingBatches:
             num_workers=self.workers,
             generator=torch.Generator(),  # else the torch-wide one is drawn from
         )
-        for batch in loader:
+        for batch in iterate(loader):
             if isinstance(batch, InputError):
                 raise batch
             yield batch
@@ -88,7 +89,8 @@ class _Steps(Dataset[Batch | InputError]):
 @lru_cache(maxsize=2)
 def order_of(count: int, seed: int, epoch: int) -> Tensor:
     """The order of all images in one epoch."""
-    return torch.randperm(count, generator=generator_for("detection order", seed, epoch))
+    generator = generator_for("detection order", seed, epoch)
+    return torch.randperm(count, generator=generator, device="cpu")
 
 
 def example(
