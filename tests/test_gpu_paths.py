@@ -181,6 +181,7 @@ def test_augmentation(gpu, pipeline):
     with gpu.default:
         parameters = draw_parameters(pipeline, 8, seed=0, step=0, view=0)
         assert Augment(pipeline, 32)(images, parameters).is_cuda
+    assert not gpu.copies
 
 
 CASES = {

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from eqco.data.colour import luma
+from eqco.runtime.devices import copy_to
 
 __all__ = ["OPERATIONS", "apply_operations_", "magnitudes"]
 
@@ -62,17 +63,17 @@ def apply_operations_(images: Tensor, numbers: Tensor, levels: Tensor, fill: Ten
     if not len(touched):
         return
     numbers, sizes = numbers[touched], magnitudes(numbers, levels)[touched].to(images.dtype)
-    touched, border = touched.to(images.device), (255 * fill).round()
+    touched, border = copy_to(images.device, touched), (255 * fill).round()
     pixels = images.index_select(0, touched).mul_(255).round_()
-    for number, size in zip(numbers.unbind(1), sizes.unbind(1), strict=True):
+    drawn = (copy_to(images.device, each).unbind(1) for each in (numbers, sizes))
+    for number, which, by in zip(numbers.unbind(1), *drawn, strict=True):
         for names, operation in GROUPS:
             meant = torch.stack([number == NUMBERS[name] for name in names]).any(dim=0)
             rows = meant.nonzero()[:, 0]
             if len(rows):
-                which, by = (each[rows].to(images.device) for each in (number, size))
-                rows = rows.to(images.device)
-                chosen = pixels.index_select(0, rows)
-                pixels.index_copy_(0, rows, operation(chosen, which, by, border))
+                rows = copy_to(images.device, rows)
+                chosen = (each.index_select(0, rows) for each in (pixels, which, by))
+                pixels.index_copy_(0, rows, operation(*chosen, border))
     images.index_copy_(0, touched, pixels.div_(255))
 
 
