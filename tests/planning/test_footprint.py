@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from torch.profiler import ProfilerActivity, profile
 
 import eqco
-from eqco.methods import SimCLRv2Settings
+from eqco.methods import CMCSettings, PIRLSettings, SimCLRv2Settings
+from eqco.planning import plan
 from eqco.planning.counts import KeyCounts, whole_loss_bytes
 from eqco.planning.footprint import (
     format_bytes,
@@ -112,6 +113,27 @@ def loss_of_cpc(n, dim, per_image):
     return call
 
 
+def loss_of_banks(n, rows, dim, settings):
+    """Two kinds of queries, with draws from two banks (CMC) or the same draw from one (PIRL)."""
+    bank, index = eqco.MemoryBank(rows, dim, num_views=settings.num_banks), torch.arange(n)
+    queries = [torch.randn(n, dim, requires_grad=True) for _ in range(2)]
+
+    def call():
+        drawn = [
+            bank.negatives(
+                index, settings.count, seed=0, step=view, view=view, shared=settings.shared
+            )
+            for view in range(settings.num_banks)
+        ]
+        contrasts = []
+        for each, negatives in zip(queries, (drawn[0], drawn[-1]), strict=True):
+            each.grad = None
+            contrasts.append(eqco.Contrast(each, bank.positives(index), negatives))
+        eqco.Objective(temperature=0.07, alpha=64)(contrasts).backward()
+
+    return call
+
+
 def patches(n, dim, per_image):
     sizes = [n * each for each in per_image]
     return loss_bytes(sizes, 16 * n - 1, dim, pool=16 * n, offered=16 * n - 1, trained=16 * n)
@@ -145,6 +167,33 @@ def patches(n, dim, per_image):
 def test_the_loss_takes_what_is_said_at_most_and_not_much_less(call, said):
     held = peak_bytes(call)
     assert 0.5 * said <= held <= said
+
+
+@pytest.mark.parametrize(
+    ("rows", "settings"),
+    [
+        (300_000, CMCSettings(count=16384)),
+        (50_000, PIRLSettings(count=32000)),
+        (2000, CMCSettings(count=1000)),
+        # a draw for each query: a mask of all rows, and the numbers of some
+        (30_000, CMCSettings(count=4096, shared=False)),
+        (50_000, PIRLSettings(count=1024, shared=False)),
+    ],
+)
+def test_draws_from_banks_take_what_is_said_with_their_loss(rows, settings):
+    n, dim = 256, 32
+    said = whole_loss_bytes(settings, n, dim, KeyCounts(bank=settings.count), bank_rows=rows)
+    held = peak_bytes(loss_of_banks(n, rows, dim, settings))
+    assert 0.5 * said <= held <= said
+
+
+def test_a_shared_draw_as_published_by_hand():
+    """CMC: 16385 rows for each of two contrasts, and the numbers of all images while they are
+    drawn. 256 queries compare two bytes for each of 16384 rows, which takes no more than copying
+    them; beside it each query has four numbers.
+    """
+    copied, ordered = 16385 * 128 * 4, 1_281_167 * 8
+    assert plan("cmc").loss_bytes == 2 * copied + ordered + 4 * 256 * 8
 
 
 def test_what_is_kept_is_limited_in_bytes():

@@ -109,7 +109,7 @@ def sampled_negatives(
         candidates = order[: count + pool.excluded.shape[1]]
         unused = after_allowed(candidates, pool.excluded, count)
         return some_keys(pool, candidates, unused)
-    if count > ONE_BY_ONE and DENSE * count > offered:
+    if drawn_as_mask(count, offered):
         chosen = chosen_places(num_queries, offered, count, generator)
         chosen = copy_to(device, chosen if every else chosen[index.cpu()])
         if pool.excluded is not None:
@@ -118,6 +118,15 @@ def sampled_negatives(
         return Negatives(pool.keys, mask=chosen, ids=pool.ids)
     places = copy_to(device, distinct_places(num_queries, offered, count, generator))[index]
     return Negatives(pool.keys, indices=skip_excluded(places, pool.excluded), ids=pool.ids)
+
+
+def drawn_as_mask(count: int, offered: int) -> bool:
+    """Whether negatives of each query's own are so many that a mask says which they are.
+
+    >>> drawn_as_mask(64, 2000), drawn_as_mask(64, 3000)
+    (True, False)
+    """
+    return count > ONE_BY_ONE and DENSE * count > offered
 
 
 def some_keys(pool: Negatives, rows: Tensor, excluded: Tensor | None) -> Negatives:

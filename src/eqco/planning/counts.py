@@ -4,7 +4,12 @@ from dataclasses import fields
 from typing import NamedTuple
 
 from eqco.methods import MethodSettings
-from eqco.planning.footprint import joining_bytes, largest_queue, loss_bytes
+from eqco.planning.footprint import (
+    bank_draw_bytes,
+    joining_bytes,
+    largest_queue,
+    loss_bytes,
+)
 from eqco.runtime.errors import InputError
 
 __all__ = ["KeyCounts", "count_keys", "counts_within", "whole_loss_bytes"]
@@ -96,9 +101,19 @@ def counts_within(method: MethodSettings, num_queries: int, dim: int, memory: in
     return KeyCounts(queue=largest_queue(memory, contrasts, dim))
 
 
-def whole_loss_bytes(method: MethodSettings, num_queries: int, dim: int, counts: KeyCounts) -> int:
-    """What the loss of a step takes at the most, with what joins the parts of K."""
+def whole_loss_bytes(
+    method: MethodSettings, num_queries: int, dim: int, counts: KeyCounts, *, bank_rows: int = 0
+) -> int:
+    """What the loss of a step takes at the most, with what draws or joins the negatives."""
     contrasts = [num_queries * each for each in method.contrast_queries]
+    if method.num_banks:
+        shared = getattr(method, "shared", False)
+        kept, passing = bank_draw_bytes(
+            num_queries, counts.total, dim, rows=bank_rows, shared=shared
+        )
+        pool = counts.total + 1 if shared else bank_rows
+        loss = loss_bytes(contrasts, counts.total, dim, pool=pool, offered=pool - 1)
+        return method.num_banks * kept + max(passing, loss)
     keys = method.num_batch_keys(num_queries)
     if keys is None:
         return loss_bytes(contrasts, counts.total, dim, pool=counts.total)

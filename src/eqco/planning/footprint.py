@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from eqco.contrast.loss import gathering_small_pays
+from eqco.contrast.sampled import ONE_BY_ONE, TABLE_ELEMENTS, drawn_as_mask
 from eqco.contrast.streaming import (
     GATHERED_ELEMENTS,
     KEPT_BYTES,
@@ -15,6 +16,7 @@ from eqco.contrast.streaming import (
 from eqco.runtime.errors import InputError
 
 __all__ = [
+    "bank_draw_bytes",
     "format_bytes",
     "joining_bytes",
     "largest_queue",
@@ -131,6 +133,29 @@ def joining_bytes(
     """
     places = (len(contrasts) + 1) * max(contrasts) * num_negatives * PLACE
     return len(contrasts) * queue_bytes(pool, dim) + (places if drawn else 0)
+
+
+def bank_draw_bytes(
+    num_queries: int, num_negatives: int, dim: int, *, rows: int, shared: bool
+) -> Part:
+    """What drawing K rows of a memory bank takes beside it.
+
+    A shared draw orders all row numbers, compares those drawn with each query's own and then copies
+    K + 1 rows. A draw for each query names the rows by their numbers, or by a mask where they are
+    many.
+
+    >>> bank_draw_bytes(256, 16384, 128, rows=1_281_167, shared=True).kept
+    8389120
+    """
+    if shared:
+        copied, compared = queue_bytes(num_negatives + 1, dim), 2 * num_queries * num_negatives
+        return Part(copied, (rows + 4 * num_queries) * PLACE + max(0, compared - copied))
+    if drawn_as_mask(num_negatives, rows - 1):
+        return Part(num_queries * rows, 3 * num_queries * rows)
+    numbers = num_queries * num_negatives * PLACE
+    # finds numbers that repeat another of their query
+    table = min(num_queries * rows, max(TABLE_ELEMENTS, rows)) * FLOAT
+    return Part(numbers, 2 * numbers + (table if num_negatives > ONE_BY_ONE else 0))
 
 
 def largest_queue(memory: int, contrasts: Sequence[int], dim: int) -> int:

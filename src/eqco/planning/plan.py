@@ -76,7 +76,7 @@ class ContrastPlan(Plan):
     logits_bytes: int
     """The matrix of similarities, which is not held here."""
     loss_bytes: int
-    """What the loss holds instead, at the most."""
+    """What the loss holds instead, at the most, with what is drawn from banks."""
     snippets: tuple[Snippet, ...]
     """The same in other libraries; none has a memory beside the batch."""
 
@@ -186,7 +186,7 @@ def plan(
         queue_bytes=queue_bytes(counts.queue, dim),
         bank_bytes=queue_bytes(method.num_banks * dataset_size, dim),
         logits_bytes=logits_bytes(n * method.queries_per_image, count),
-        loss_bytes=whole_loss_bytes(method, n, dim, counts),
+        loss_bytes=whole_loss_bytes(method, n, dim, counts, bank_rows=dataset_size),
         warnings=(
             *warnings_on_alpha(recipe, count, alpha, overshoot, plain),
             *warnings_on_sizes(recipe, n, counts, dataset_size),
