@@ -314,6 +314,7 @@ def test_a_run_is_extended_from_its_weights_by_a_new_schedule(tmp_path, capsys):
     )
     began = json.loads((longer / "environment.json").read_text())
     assert (began["init"], began["source"]) == (str(tmp_path / "run"), "groceries")
+    assert began["extended"]
     assert main(["train", "--extend", str(tmp_path / "run"), "--recipe", "simclr"]) == 2
     assert "--recipe was given beside --extend" in capsys.readouterr().err
     assert main(["train", "--extend", str(tmp_path / "run"), "--init", "random"]) == 2

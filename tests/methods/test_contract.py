@@ -325,6 +325,23 @@ def test_saved_as_bare_tensors_and_loaded_it_continues_as_if_never_saved(setting
         assert torch.equal(step(method, settings, number), step(loaded, settings, number))
 
 
+def test_extended_it_begins_with_all_that_was_trained_and_the_rest_anew(settings):
+    method, extended = made(settings), made(settings, seed=1)
+    for number in range(2):
+        step(method, settings, number)
+    anew = copy.deepcopy(extended.state_dict())
+    extended.load_trained(method.state_dict())
+    trained, keys = method.state_dict(), "key_encoder.network."
+    for name, value in extended.state_dict().items():
+        part = name.split(".")[0]
+        if name.startswith(keys):
+            assert torch.equal(value, trained["encoder." + name.removeprefix(keys)]), name
+        elif part in ("key_encoder", "queue", "bank", "objective", "_extra_state"):
+            assert torch.equal(value, anew[name]), name
+        else:
+            assert torch.equal(value, trained[name]), name
+
+
 def test_the_same_step_draws_the_same(settings):
     first, second = (made(settings)(tiny_batch(settings), 5) for _ in range(2))
     assert torch.equal(first.loss, second.loss)

@@ -82,6 +82,7 @@ def train(
     out: Path | str | None = None,
     minutes: float = DEFAULT_MINUTES,
     init: Path | str | None = None,
+    extend: Path | str | None = None,
     unlabelled: bool = False,
     channels: int | None = None,
     encoder: nn.Module | None = None,
@@ -109,6 +110,8 @@ def train(
         init: the first weights: anything `open_weights` reads, of `encoder` or the recipe's
             network; without either their own is taken. Of a run the head is taken as well, but a
             pair of heads (CMC's) by CMC alone.
+        extend: a run of the same recipe, in place of `init`: all that it has trained is taken from
+            its last checkpoint, also what is beside the encoder, such as a predictor.
         unlabelled: of a folder, take all images without classes.
         channels: bands of every image; None: as the files are, pictures as colour.
         encoder: a backbone of your own, with `feature_dim`; else the recipe's.
@@ -130,6 +133,9 @@ def train(
             f"eqco.read_recipe makes of a file."
         )
     refuse_no_module(encoder)
+    if extend is not None:
+        refuse_other_beginning(extend, init, recipe)
+        init = extend
     if not cache_gib >= 0:
         raise InputError(f"cache_gib={cache_gib}; it must be 0 (no cache) or more.")
     if recipe is not None:
@@ -172,7 +178,7 @@ def train(
             recipe,
             source,
             backbone=encoder,
-            fill=partial(fill_method, weights=weights),
+            fill=partial(fill_method, weights=weights, extended=extend),
             device=own,
             cached=cached,
             unreadable_list=listed,
@@ -193,6 +199,7 @@ def train(
                 facts |= {
                     "unlabelled": unlabelled,
                     "init": None if init is None else str(init),
+                    "extended": extend is not None,
                     "opened_side": opened_side,
                     "cache_side": side,
                     "cached": cached is not None,
@@ -289,16 +296,42 @@ def network_settings(weights: Weights) -> dict[str, Any]:
     return found
 
 
+def refuse_other_beginning(
+    extend: Path | str, init: Path | str | None, recipe: Recipe | None
+) -> None:
+    """Refuse first weights, or no recipe, beside a run that is extended."""
+    if init is not None:
+        raise InputError(f"--init {init} beside --extend {extend}: choose one.")
+    if recipe is None:
+        file = RunDirectory(Path(extend)).recipe
+        raise InputError(
+            f"extend={str(extend)!r} without the recipe of that run. Give recipe="
+            f"eqco.read_recipe({str(file)!r}) and, to draw anew, another seed."
+        )
+
+
 def is_paired(encoder: Encoder) -> bool:
     """Whether an encoder is CMC's two in one, with a head for each half of the colours."""
     return isinstance(encoder.head, HeadPair)
 
 
-def fill_method(method: Method, weights: Weights | None) -> None:
-    """Copy weights into the encoder of a method that begins with them, and into its copies."""
-    if weights is not None:
+def fill_method(method: Method, weights: Weights | None, extended: Path | str | None) -> None:
+    """Copy weights into a method that begins with them: into its encoder or, of a run that is
+    extended, into all that it trains.
+    """
+    if weights is None:
+        return
+    backbone = method.encoder.backbone
+    size = stored_size(backbone, backbone.state_dict())
+    if size is not None:
+        resize_input(weights.backbone, size)
+    if extended is None:
         fill_encoder(method.encoder, weights)
         method.copy_encoder()
+        return
+    state = read_checkpoint(RunDirectory(Path(extended)).last)["method"]
+    assert weights.encoder is not None
+    method.load_trained({**state, **weights.encoder.state_dict(prefix="encoder.")})
 
 
 def fill_encoder(encoder: Encoder, weights: Weights) -> None:
@@ -306,9 +339,7 @@ def fill_encoder(encoder: Encoder, weights: Weights) -> None:
 
     A pair of heads fits another pair alone: between CMC and other methods the backbone is copied.
     """
-    own, size = weights.encoder, stored_size(encoder.backbone, encoder.backbone.state_dict())
-    if size is not None:
-        resize_input(weights.backbone, size)
+    own = weights.encoder
     try:
         if own is not None and is_paired(own) == is_paired(encoder):
             encoder.load_state_dict(own.state_dict())

@@ -86,12 +86,14 @@ class Options(Recipe):
     """A run directory or checkpoint to resume; all settings come from it, but for --data.workers if
     they are given."""
     extend: Path | None = None
-    """A run to continue as a new one: its recipe but for what is given, from its last weights, with
-    a learning rate and a decay of the key encoder that begin anew. --training.epochs are so many
-    more than it has, by default as many more; with others the warm-up keeps its share of them,
-    unless it is given. Orders and views are drawn anew, by a seed of its own (--training.seed)."""
+    """A run to continue as a new one: its recipe but for what is given, and all that it has trained
+    (encoder, head, predictors, prototypes) from its last checkpoint. Begun anew are learning rate,
+    optimiser, key encoder (a copy of the encoder) and its decay, queue, memory bank, normalisers
+    and what counts epochs. --training.epochs are so many more than it has, by default as many more;
+    with others the warm-up keeps its share of them, unless it is given. Orders and views are drawn
+    anew, by a seed of its own (--training.seed)."""
     init: str | None = None
-    """First weights: a run, or a file of weights of torchvision, timm or MoCo."""
+    """First weights of the encoder: a run, or a file of weights of torchvision, timm or MoCo."""
     unlabelled: bool = False
     """Of a folder, take all images without classes."""
     channels: int | None = None
@@ -285,14 +287,11 @@ def has_fewer_files(folder: Path, count: int) -> bool:
 def new_run(options: Options) -> dict[str, Any]:
     """What `train` needs beside a recipe: data, first weights and, where it chooses, what is given.
 
-    A run that is extended gives its data and its weights.
+    A run that is extended gives its data.
     """
     source, unlabelled, channels = options.source, options.unlabelled, options.channels
-    init = options.init
     if options.extend is not None:
         began = RunDirectory(options.extend).read_environment()
-        if init is not None:
-            raise InputError(f"--init {init} beside --extend {options.extend}: choose one.")
         if not (source or began["source"]):
             raise InputError(
                 f"{options.extend} was trained on a Dataset given in Python; give a folder."
@@ -300,12 +299,12 @@ def new_run(options: Options) -> dict[str, Any]:
         if not source:
             source, unlabelled = began["source"], began["unlabelled"]
             channels = began.get("channels") if channels is None else channels
-        init = str(options.extend)
     found: dict[str, Any] = {
         "data": source or "groceries",
         "unlabelled": unlabelled,
         "channels": channels,
-        "init": init,
+        "init": options.init,
+        "extend": options.extend,
         "cache_gib": options.cache_gib,
     }
     if not options.is_chosen:

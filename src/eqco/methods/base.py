@@ -2,7 +2,7 @@
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count as numbers_from
@@ -81,6 +81,34 @@ class Method(nn.Module, ABC):
 
     def warm_up(self, batch: Batch, number: int = 0) -> None:
         """Fill a queue from one batch, or its micro-batch `number`, before the first step."""
+
+    def load_trained(self, state: Mapping[str, Tensor]) -> None:
+        """Begin with what another run of the method has trained, given the state of its method.
+
+        That is the encoder and every other part with a parameter that is trained, with its batch
+        statistics. The rest begins anew: queue, memory bank, normaliser and what is counted; a key
+        encoder as a copy of the encoder.
+        """
+        trained = {name for name, each in self.named_parameters() if each.requires_grad}
+        parts = {"encoder"} | {name.split(".")[0] for name in trained}
+        theirs, own = (
+            {name: value for name, value in every.items() if name.split(".")[0] in parts}
+            for every in (state, self.state_dict())
+        )
+        for name in (*theirs, *own):
+            shapes = [tuple(each[name].shape) if name in each else "none" for each in (theirs, own)]
+            if shapes[0] != shapes[1]:
+                remedy = "Leave out what changes it"
+                if not name.startswith("encoder."):
+                    remedy += (
+                        ", or begin with the encoder alone: --recipe RUN/recipe.json --init RUN"
+                    )
+                raise InputError(
+                    f"--extend: the run has {name} of shape {shapes[0]}, and this one of "
+                    f"{shapes[1]}. {remedy}."
+                )
+        self.load_state_dict(theirs, strict=False)
+        self.copy_encoder()
 
     def copy_encoder(self) -> None:
         """Let each key encoder be a copy of the encoder, whose first weights were not drawn."""
