@@ -1,7 +1,9 @@
 """Threads beside other programs: as many as cores are free."""
 
 import os
+import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -98,6 +100,26 @@ def test_processes_share_cores_and_not_hardware_threads(count, threads, tmp_path
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(8)))
     assert threads_of_each(count) == threads
     assert cores.usable_threads() == set(range(8))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "looks"),
+    [
+        ([], True),
+        (["--processes", "1"], True),
+        (["--processes=1"], True),
+        (["--processes", "2"], False),
+        (["--processes=2"], False),
+        (["--list"], False),
+    ],
+)
+def test_one_process_looks_at_busy_cores_and_several_share_them_all(arguments, looks, monkeypatch):
+    looked = []
+    monkeypatch.setattr(command, "leave_busy_cores", lambda: looked.append(arguments))
+    idle = SimpleNamespace(parse=list, run=lambda options: None)
+    monkeypatch.setitem(sys.modules, "eqco.cli.train", idle)
+    command.dispatch("train", arguments)
+    assert bool(looked) is looks
 
 
 @pytest.mark.parametrize(("given", "busy"), [("2", 1.0), (None, 0.3)])

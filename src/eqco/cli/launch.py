@@ -21,7 +21,6 @@ from eqco.runtime.run_directory import RunDirectory
 __all__ = [
     "LaunchOptions",
     "exit_stopped",
-    "flag_value",
     "is_restarted",
     "launch",
     "refused_flag",
@@ -88,16 +87,6 @@ def refused_flag(arguments: Sequence[str], allowed: Collection[str] = ()) -> str
     if "--resume" not in flags:
         return None
     return next((flag for flag in flags if flag not in (*BESIDE_RESUME, *allowed)), None)
-
-
-def flag_value(arguments: Sequence[str], flag: str, default: str) -> str:
-    """The value of one flag, looked up before the rest can be parsed."""
-    for position, argument in enumerate(arguments):
-        if argument.startswith(f"{flag}="):
-            return argument.split("=", 1)[1]
-        if argument == flag and position + 1 < len(arguments):
-            return arguments[position + 1]
-    return default
 
 
 def drop_flags(arguments: Sequence[str], flags: Sequence[str]) -> list[str]:

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import eqco
+from eqco.cli.flags import flag_value
 from eqco.cli.help_text import help_text, settings_in_one_line, with_options_in_one_line
 from eqco.cli.machine_errors import explain_error
 from eqco.runtime.cores import available_cores, busy_cores, threads_beside
@@ -126,8 +127,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def dispatch(name: str, arguments: Sequence[str]) -> int:
     """Import the command, parse its options, call it."""
-    flags = {argument.split("=")[0] for argument in arguments}
-    if name in COMPUTING and not {"-h", "--help", "--list", "--processes"} & flags:
+    alone = flag_value(arguments, "--processes", "1") == "1"  # several are given their threads
+    if name in COMPUTING and alone and not {"-h", "--help", "--list"}.intersection(arguments):
         leave_busy_cores()  # before torch is loaded, which then has as many threads
     import tyro
 

@@ -13,8 +13,8 @@ from rich.console import Console
 from eqco.assembly.parts import check_device
 from eqco.cli.board import RunsBoard
 from eqco.cli.cluster import Cluster, ClusterOptions
+from eqco.cli.flags import flag_value
 from eqco.cli.help_text import help_text
-from eqco.cli.launch import flag_value
 from eqco.cli.weights import refuse_several_processes
 from eqco.data.opening import resolved_name, short_name
 from eqco.experiments.experiment import (

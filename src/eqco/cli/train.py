@@ -18,11 +18,11 @@ from eqco.assembly.choosing import DEFAULT_MINUTES
 from eqco.assembly.heading import format_steps, heading
 from eqco.assembly.parts import training_split
 from eqco.assembly.runs import RunInfo
+from eqco.cli.flags import flag_value
 from eqco.cli.help_text import help_text
 from eqco.cli.launch import (
     LaunchOptions,
     exit_stopped,
-    flag_value,
     is_restarted,
     refused_flag,
     speaks,

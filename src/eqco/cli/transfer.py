@@ -9,11 +9,11 @@ from typing import Annotated, Any
 import tyro
 from rich.console import Console
 
+from eqco.cli.flags import flag_value
 from eqco.cli.help_text import help_text
 from eqco.cli.launch import (
     LaunchOptions,
     exit_stopped,
-    flag_value,
     is_restarted,
     refused_flag,
     speaks,
