@@ -223,6 +223,16 @@ def test_a_plan_is_a_value():
         plan("simo").margin = 0.0
 
 
+@pytest.mark.parametrize("num_queries", [64, 256])
+def test_a_queue_is_planned_for_as_many_images_as_it_is_trained_with(num_queries):
+    """The queue of 3840 and one batch more; of an epoch only whole batches count."""
+    least = 3840 + num_queries
+    assert plan("swav", num_queries=num_queries, dataset_size=least).queue_bytes
+    with pytest.raises(InputError, match=r"eqco train refuses: method\.queue_size=3840"):
+        plan("swav", num_queries=num_queries, dataset_size=least - 1)
+    assert plan("byol", num_queries=num_queries, dataset_size=num_queries).steps_per_epoch == 1
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -245,6 +255,11 @@ def test_a_plan_is_a_value():
         ({"framework": "swav", "queue_size": 9}, "--queue-size=9, but swav has no negatives"),
         ({"framework": "byol", "num_queries": 1}, "byol has batch norm, which needs 2 images"),
         ({"framework": "swav", "num_queries": 1}, "swav has batch norm, which needs 2 images"),
+        (
+            {"framework": "swav", "num_queries": 64, "dataset_size": 3000},
+            "--dataset-size=3000 with --num-queries=64 is too small for swav as published.*"
+            "queue-size 2880 and --method.num-prototypes 2944 or less",
+        ),
         ({"framework": "byol", "temperature": 1.0}, r"--temperature=1\.0, but .* byol has none"),
         (
             {"num_negatives": 256},

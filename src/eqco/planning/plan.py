@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
+from eqco.assembly.parts import check_queue
 from eqco.methods import MethodSettings
 from eqco.planning.counts import KeyCounts, count_keys, counts_within, whole_loss_bytes
 from eqco.planning.footprint import logits_bytes, queue_bytes
@@ -140,6 +141,7 @@ def plan(
     if method.num_negatives(n) is None:
         refuse_negatives(framework, {**chosen, "alpha": alpha})
         check_without_negatives(method, n, temperature)
+        check_published_queue(recipe, n, dataset_size)
         warnings = (no_negatives(framework), *warnings_on_batch(recipe, n))
         held = queue_bytes(method.queue_size, method.queue_width * dim)
         return Plan(**common, queue_bytes=held, warnings=warnings)
@@ -242,6 +244,19 @@ def check_without_negatives(
             f"--temperature={temperature}, but the loss of {method.name} has none. Leave it out, "
             f"or choose another --framework."
         )
+
+
+def check_published_queue(recipe: Recipe, num_queries: int, dataset_size: int) -> None:
+    """Refuse a data set for which training refuses the recipe's queue."""
+    training = replace(recipe.training, num_queries=num_queries)
+    try:
+        check_queue(replace(recipe, training=training), dataset_size // num_queries)
+    except InputError as error:
+        raise InputError(
+            f"--dataset-size={dataset_size} with --num-queries={num_queries} is too small for "
+            f"{recipe.method.name} as published, which eqco train refuses: {error} A plan is of "
+            f"the published queue: raise --dataset-size."
+        ) from error
 
 
 def refuse_beside_memory(chosen: Mapping[str, int | None]) -> None:
