@@ -214,6 +214,33 @@ def test_a_warm_up_keeps_its_share_of_other_epochs_unless_it_is_given(tmp_path):
         assert parse(given).optimiser.warmup_epochs == 8.0
 
 
+@pytest.mark.parametrize(
+    ("recipe", "epochs", "drops", "note"),
+    [
+        ((4, (2, 3)), 2, (1,), "drops at 1 of 2 epochs, where they were at 2, 3 of 4"),
+        ((200, (120, 160)), 800, (480, 640), "480, 640 of 800 epochs, where they were at 120, 160"),
+        ((4, (2, 3)), 1, (), "drops at none of 1 epochs, where they were at 2, 3 of 4"),
+    ],
+)
+def test_drops_keep_their_share_of_other_epochs_unless_they_are_given(
+    recipe, epochs, drops, note, tmp_path
+):
+    length, before = recipe
+    mocov1 = with_settings(named_recipe("mocov1", "folder"), epochs=length, drops=before)
+    RunDirectory(tmp_path / "run").start(recipe_to_dict(mocov1), {})
+    for given in (
+        ["--extend", str(tmp_path / "run")],
+        ["--recipe", str(tmp_path / "run/recipe.json")],
+    ):
+        options = parse([*given, "--training.epochs", str(epochs)])
+        assert options.optimiser.drops == drops
+        assert note in options.notes[-1]
+        kept = parse([*given, "--training.epochs", "900", "--optimiser.drops", "7", "9"])
+        assert kept.optimiser.drops == (7, 9)
+        assert not any("drops at" in note for note in kept.notes)
+        assert parse(given).optimiser.drops == before
+
+
 def test_an_image_that_cannot_be_read_does_not_stop_what_a_training_ends_with(warm, tmp_path):
     for number in range(40):
         image = open_source("groceries")["train"].images.read(number)

@@ -74,7 +74,8 @@ class Options(Recipe):
     the run was started with."""
     recipe: str = AUTO
     """auto: chosen for the images and the machine; simo or another name of `eqco recipes`; or a
-    JSON file such as a run's recipe.json, whose warm-up keeps its share of other epochs."""
+    JSON file such as a run's recipe.json, whose warm-up and drops keep their share of other
+    epochs."""
     profile: str = "folder"
     """What a named recipe is scaled to: folder (32 pixels, 20 epochs), desk (16 pixels, 12 epochs,
     as in the recorded CIFAR-10 experiments), paper, embedded, demo or smoke; see `eqco recipes`."""
@@ -90,8 +91,8 @@ class Options(Recipe):
     (encoder, head, predictors, prototypes) from its last checkpoint. Begun anew are learning rate,
     optimiser, key encoder (a copy of the encoder) and its decay, queue, memory bank, normalisers
     and what counts epochs. --training.epochs are so many more than it has, by default as many more;
-    with others the warm-up keeps its share of them, unless it is given. Orders and views are drawn
-    anew, by a seed of its own (--training.seed)."""
+    with others warm-up and drops keep their share of them, unless they are given. Orders and views
+    are drawn anew, by a seed of its own (--training.seed)."""
     init: str | None = None
     """First weights of the encoder: a run, or a file of weights of torchvision, timm or MoCo."""
     unlabelled: bool = False
@@ -175,7 +176,7 @@ def parse(arguments: Sequence[str]) -> Options:
         description=help_text(DESCRIPTION),
     )
     options = replace(options, arguments=tuple(arguments), notes=notes)
-    return options if recipe is BASE or name in RECIPES else keep_warmup_share(options, recipe)
+    return options if recipe is BASE or name in RECIPES else keep_shares(options, recipe)
 
 
 def beside_resume(flag: str) -> str:
@@ -187,17 +188,28 @@ def beside_resume(flag: str) -> str:
     return f"start a new run: eqco train DATA {file}{flag} … --out OTHER"
 
 
-def keep_warmup_share(options: Options, recipe: Recipe) -> Options:
-    """The options with a warm-up as long in proportion to the epochs as that of a run's recipe,
-    where other epochs were given and no warm-up.
+def keep_shares(options: Options, recipe: Recipe) -> Options:
+    """The options with the warm-up and the drops of a run's recipe at their share of the epochs,
+    where other epochs were given and these were not.
+
+    In a training too short for a share of its own, a drop is left out.
     """
-    epochs, before = options.training.epochs, recipe.training.epochs
-    if epochs == before or "warmup_epochs" in given_settings(options):
+    epochs, before, own = options.training.epochs, recipe.training.epochs, recipe.optimiser
+    if epochs == before:
         return options
-    warmup = recipe.optimiser.warmup_epochs * epochs / before
-    note = f"warm-up of {warmup:.3g} of {epochs} epochs, the share that it had of {before}"
-    optimiser = replace(options.optimiser, warmup_epochs=warmup)
-    notes = (*options.notes, note) if warmup else options.notes
+    given, notes, optimiser = given_settings(options), options.notes, options.optimiser
+    if own.warmup_epochs and "warmup_epochs" not in given:
+        warmup = own.warmup_epochs * epochs / before
+        optimiser = replace(optimiser, warmup_epochs=warmup)
+        note = f"warm-up of {warmup:.3g} of {epochs} epochs, the share that it had of {before}"
+        notes = (*notes, note)
+    if own.drops and "drops" not in given:
+        scaled = sorted({round(drop * epochs / before) for drop in own.drops})
+        drops = tuple(drop for drop in scaled if 0 < drop < epochs)
+        optimiser = replace(optimiser, drops=drops)
+        now, then = (", ".join(map(str, each)) for each in (drops or ("none",), own.drops))
+        note = f"drops at {now} of {epochs} epochs, where they were at {then} of {before}"
+        notes = (*notes, note)
     return replace(options, optimiser=optimiser, notes=notes)
 
 
