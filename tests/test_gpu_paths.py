@@ -26,6 +26,7 @@ from torch.utils._pytree import tree_leaves
 
 import eqco
 from eqco.assembly import build_components
+from eqco.assembly.loaded import LoadedEncoder
 from eqco.contrast import (
     Contrast,
     KeyQueue,
@@ -43,6 +44,7 @@ from eqco.data.shards import index_shards
 from eqco.detection.batches import TrainingBatches
 from eqco.detection.folders import open_annotated
 from eqco.detection.squares import write_squares
+from eqco.encoders import Encoder, linear_head
 from eqco.evaluation import extract_features, knn_accuracy, probe_accuracy
 from eqco.evaluation.features import Features
 from eqco.methods import (
@@ -68,6 +70,7 @@ pytestmark = needs_fake_cuda
 
 # Where the host is meant to wait for the device, and why.
 MEANT = {
+    "assembly.loaded.refuse_unprepared": "the first images that a user gives to a loaded encoder",
     "contrast.diagnostics.read_contrast": "numbers for the log, every diagnose_every steps",
     "contrast.diagnostics.diagnose_embeddings": "the same of a method without negatives",
     "evaluation.features.extract_several": "features are kept on the host, batch by batch",
@@ -376,6 +379,14 @@ def test_features(gpu, kind, request):
     assert train.values.device.type == "cpu"
     assert len(train.values) == len(split)
     assert set(gpu.waits) == {"evaluation.features.extract_several"}
+
+
+def test_a_loaded_encoder_checks_the_first_images_alone(gpu):
+    encoder = LoadedEncoder(Encoder(TinyBackbone(), linear_head(8, 4)), Recipe()).to("cuda")
+    with gpu.default:
+        for _ in range(3):
+            assert encoder(vectors(4, 3, 12, 12)).is_cuda
+    assert gpu.waits == {"assembly.loaded.refuse_unprepared": 1}
 
 
 def test_knn_and_probe(gpu):

@@ -44,18 +44,14 @@ class LoadedEncoder(Encoder):
         self.recipe, self.run = recipe, run
         self.network = recipe.encoder.backbone if network is None else network
         self.image_size = recipe.data.image_size
+        self.checked = False
         self.eval()
 
     def features(self, images: Tensor) -> Tensor:
-        """Features of prepared images, (N, feature_dim)."""
-        if not torch.compiler.is_compiling() and images.numel():
-            largest = float(images.detach().abs().max())
-            if not largest <= LARGEST:
-                raise InputError(
-                    f"images with values up to {largest:g}; called as a module, this encoder takes "
-                    f"normalised images, from about -3 to 3. Give images as they are (paths, "
-                    f"pictures, uint8, or floats in [0, 1]) to encoder.embed(…)."
-                )
+        """Features of prepared images, (N, feature_dim); the first ones that come are checked."""
+        if not (torch.compiler.is_compiling() or self.checked) and images.numel():
+            refuse_unprepared(images)
+            self.checked = True  # the others too would cost a pass, and a wait for the device
         return super().features(images)
 
     @torch.no_grad()
@@ -79,7 +75,7 @@ class LoadedEncoder(Encoder):
         self.eval()
         try:
             found = [
-                self.features(torch.cat([self.prepare(item) for item in batch]).to(device)).float()
+                Encoder.features(self, torch.cat(list(map(self.prepare, batch))).to(device)).float()
                 for batch in batches
             ]
         finally:
@@ -119,6 +115,17 @@ class LoadedEncoder(Encoder):
         from eqco.assembly.summary import summary_html
 
         return summary_html(self)
+
+
+def refuse_unprepared(images: Tensor) -> None:
+    """Refuse images that are not normalised."""
+    largest = float(images.detach().abs().max())
+    if not largest <= LARGEST:
+        raise InputError(
+            f"images with values up to {largest:g}; called as a module, this encoder takes "
+            f"normalised images, from about -3 to 3. Give images as they are (paths, pictures, "
+            f"uint8, or floats in [0, 1]) to encoder.embed(…)."
+        )
 
 
 def prepare_image(image: Any, bands: int, size: int) -> Tensor:
