@@ -84,6 +84,28 @@ def test_an_index_opens_again_and_with_the_answers_it_had(index, photos):
     assert repr(opened) == f"PhotoIndex({str(index.path)!r}, 41 photos of {photos})"
 
 
+def test_photos_are_searched_for_in_the_precision_of_the_index(encoder, photos, tmp_path):
+    index = encoder.index(photos, tmp_path / "index", precision="bfloat16")
+    seen = []
+    hook = encoder.backbone.register_forward_hook(lambda *given: seen.append(given[-1].dtype))
+    index.search(photos / "0003.jpg")
+    eqco.open_index(index.path, encoder=encoder).search(photos / "0003.jpg")
+    del index.facts["precision"]  # as in an index of before it was kept
+    index.search(photos / "0003.jpg")
+    hook.remove()
+    assert seen == [torch.bfloat16, torch.bfloat16, torch.float32]
+
+
+def test_similarities_of_copies_are_measured_in_the_precision_of_the_index(
+    encoder, photos, tmp_path
+):
+    seen = set()
+    hook = encoder.backbone.register_forward_hook(lambda *given: seen.add(given[-1].dtype))
+    encoder.index(photos, tmp_path / "index", precision="bfloat16")
+    hook.remove()
+    assert seen == {torch.bfloat16}
+
+
 def test_with_faiss_and_without_the_answers_are_the_same(index, photos):
     pytest.importorskip("faiss", exc_type=ImportError)
     plain, fast = (eqco.open_index(index.path, use_faiss=use) for use in (False, True))

@@ -19,7 +19,7 @@ from eqco.data.albums import Album, open_album
 from eqco.data.bands import to_picture
 from eqco.data.decoding import UnreadableImageError, find_layout, read_image
 from eqco.data.opening import DEFAULT_ROOT, kind_of, resolved_name
-from eqco.encoders import Precision, in_channels_of
+from eqco.encoders import Precision, autocast_to, in_channels_of
 from eqco.evaluation.embedding import Embedding, embed
 from eqco.evaluation.features import fingerprint
 from eqco.evaluation.similarity import VectorIndex, group_pairs
@@ -113,6 +113,7 @@ def build_index(
             "network": network or {},
             "fingerprint": fingerprint(backbone),
             "image_size": image_size,
+            "precision": precision,
             "photos": name,
             "count": done.count,
             "unreadable": len(done.unreadable),
@@ -147,11 +148,18 @@ def similarity_of_copies(how: Embedding, albums: Sequence[Album], mean: Tensor) 
         )
         for images, _ in loader:
             whole, cut = (
-                F.normalize(how.backbone(each).float().cpu(), dim=1) - mean
+                unit_vectors(how.backbone, each, how.precision) - mean
                 for each in (images, without_border(images))
             )
             found.append(F.cosine_similarity(whole, cut))
     return round(float(torch.cat(found).quantile(QUANTILE)), 6)
+
+
+def unit_vectors(backbone: nn.Module, images: Tensor, precision: Precision) -> Tensor:
+    """What an index keeps of prepared images, (N, D), on the CPU."""
+    with autocast_to(precision, images.device):
+        features: Tensor = backbone(images)
+    return F.normalize(features.float().cpu(), dim=1)
 
 
 def without_border(images: Tensor) -> Tensor:
@@ -281,7 +289,8 @@ class PhotoIndex:
         """The photos most like one, which may be a path, a PIL image, an array or a tensor."""
         bands, size = in_channels_of(self.backbone), self.facts["image_size"]
         prepared = prepare_image(photo, bands, size).to(self.device)
-        unit = F.normalize(self.backbone(prepared)[0].float().cpu(), dim=0)
+        precision = self.facts.get("precision", "float32")  # indexes did not always tell
+        (unit,) = unit_vectors(self.backbone, prepared, precision)
         return [self.match(*found) for found in self.vectors.search(unit - self.mean, count)]
 
     def duplicates(self, at_least: float | None = None) -> list[list[Match]]:
