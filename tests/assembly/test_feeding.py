@@ -153,6 +153,13 @@ def test_a_loaded_encoder_takes_paths_pictures_arrays_and_tensors(run, photos, e
     np.testing.assert_allclose(every.numpy(), expected, rtol=1e-4, atol=1e-5)
 
 
+def test_a_picture_is_turned_upright_as_its_file_is(run, photos, embedded):
+    names, expected = embedded
+    found = load(run).embed(Image.open(photos / "1.jpg"))  # whose EXIF turns it
+    place = names.index("1.jpg")
+    np.testing.assert_allclose(found[0].numpy(), expected[place], rtol=1e-5, atol=1e-6)
+
+
 def test_a_loaded_encoder_says_what_range_it_expects(run):
     encoder = load(run)
     loud = np.full((70, 70, 3), 255.0, dtype=np.float32)

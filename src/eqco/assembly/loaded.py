@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from PIL import Image, ImageOps
 from torch import Tensor
 
 from eqco.data import evaluation_view, find_pipeline
@@ -60,8 +61,9 @@ class LoadedEncoder(Encoder):
 
         Args:
             images: one image or several: paths, PIL images, arrays (H, W) or (H, W, C), tensors
-                (C, H, W) or (N, C, H, W). Pixels are uint8 or uint16, or floating point in [0, 1];
-                floats up to 255 are refused.
+                (C, H, W) or (N, C, H, W). Files and PIL images are turned upright by their EXIF
+                orientation; arrays and tensors must be upright. Pixels are uint8 or uint16, or
+                floating point in [0, 1]; floats up to 255 are refused.
             batch_size: images at a time.
         """
         if batch_size < 1:
@@ -134,6 +136,8 @@ def prepare_image(image: Any, bands: int, size: int) -> Tensor:
         layout = find_layout([str(image)], bands)
         pixels, name = read_image(image, layout), str(image)
     else:
+        if isinstance(image, Image.Image):
+            image = ImageOps.exif_transpose(image)
         alone = DatasetImages([image], channels=bands if is_picture(image) else None)
         pixels, layout, name = alone.read(0), alone.layout, "an image"
     refuse_bands(layout, bands, name)
