@@ -135,6 +135,16 @@ def test_a_changed_image_is_noticed(photos, tmp_path):
         embed(how(), open_album(str(photos)), out)
 
 
+def test_before_the_first_part_is_computed_an_unreadable_image_may_be_removed(photos, tmp_path):
+    bad = photos / "cat" / "deep" / "00.png"
+    bad.write_bytes(b"not an image")
+    out = tmp_path / "features.npz"
+    with pytest.raises(UnreadableImageError, match="Replace or remove it"):
+        embed(how(), open_album(str(photos)), out)
+    bad.unlink()
+    assert embed(how(), open_album(str(photos)), out).count == 22
+
+
 def test_unreadable_images_are_named_or_left_out_and_listed(photos, tmp_path):
     bad = photos / "cat" / "deep" / "04.png"
     bad.write_bytes(b"not an image")

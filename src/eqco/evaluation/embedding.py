@@ -123,10 +123,10 @@ def parts_plan(how: Embedding, albums: Sequence[Album]) -> dict[str, Any]:
 
 
 def prepare_folder(folder: Path, ours: dict[str, Any], *, overwrite: bool) -> None:
-    """Make the folder of parts, or check that the one there belongs to this call."""
+    """Make the folder of parts, or check that those computed there belong to this call."""
     plan = folder / "plan.json"
     theirs = json.loads(plan.read_text()) if plan.exists() else None
-    if theirs is not None and theirs != ours and not overwrite:
+    if theirs not in (None, ours) and any(folder.glob("*.npz")) and not overwrite:
         differing = ", ".join(name for name in ours if theirs.get(name) != ours[name])
         raise InputError(
             f"{folder} holds parts of another call ({differing} differ). Finish that one, pass "
