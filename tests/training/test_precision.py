@@ -48,7 +48,8 @@ def recipe():
 
 
 def native(monkeypatch, answer):
-    monkeypatch.setattr("eqco.encoders.precision.has_native_bfloat16", lambda device: answer)
+    for place in ("encoders.precision", "assembly.heading"):
+        monkeypatch.setattr(f"eqco.{place}.has_native_bfloat16", lambda device: answer)
 
 
 def kept_precision(place):
@@ -118,6 +119,21 @@ def test_a_run_says_and_keeps_what_it_chose(recipe, answer, monkeypatch, tmp_pat
     assert kept_precision(tmp_path / "run") == {chosen}
     assert said[0].asked == recipe
     assert f"precision auto: {chosen}" in heading(said[0], "runs/simo")
+
+
+@pytest.mark.parametrize("answer", [True, False])
+def test_a_run_in_bfloat16_says_where_it_is_emulated(recipe, answer, monkeypatch, tmp_path):
+    native(monkeypatch, answer)
+    source, said = source_from_dataset(Noise()), []
+    asked = replace(recipe, training=replace(recipe.training, precision="bfloat16", keep_every=1))
+    train(source, asked, out=tmp_path, on_start=said.append)
+    (middle,) = (tmp_path / "checkpoints").glob("*3.pt")
+    resume(middle, source, on_start=said.append)
+    resume(tmp_path, source, on_start=said.append)  # with nothing left to compute
+    found = [[line for line in heading(each, "run") if "emulated" in line] for each in said]
+    line = "bfloat16 is emulated here (cpu), slower than float32: "
+    new, resumed = f"{line}give --training.precision float32", f"{line}a resumed run keeps it"
+    assert found == ([[], [], []] if answer else [[new], [resumed], []])
 
 
 @pytest.mark.end_to_end

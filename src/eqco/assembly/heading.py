@@ -6,6 +6,7 @@ import torch
 
 from eqco.assembly.parts import scaled_rate
 from eqco.data.cache import CachedImages, estimate_bytes
+from eqco.encoders import has_native_bfloat16
 
 if TYPE_CHECKING:
     from eqco.assembly.runs import RunInfo
@@ -49,6 +50,13 @@ def heading(about: "RunInfo", place: str) -> list[str]:
         lines += [f"  {reason.what:{width}}  {reason.why}" for reason in about.choice.reasons]
     if about.asked.training.precision == "auto":
         lines.append(f"precision auto: {recipe.training.precision}")
+    device = about.loader.device
+    emulated = recipe.training.precision == "bfloat16" and not has_native_bfloat16(device)
+    if emulated and about.step < total:
+        remedy = (
+            "give --training.precision float32" if about.step == 0 else "a resumed run keeps it"
+        )
+        lines.append(f"bfloat16 is emulated here ({device}), slower than float32: {remedy}")
     if recipe.training.compile and about.step < total:
         lines.append("compiling the encoders first: the first step takes up to a minute or so")
     if channels != 3:

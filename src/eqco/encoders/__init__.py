@@ -26,7 +26,13 @@ from eqco.encoders.heads import (
 from eqco.encoders.light import LightEncoder
 from eqco.encoders.momentum import scheduled_ema_decay, update_momentum
 from eqco.encoders.pixels import ColourHistogram, Pixels
-from eqco.encoders.precision import Precision, autocast_to, choose_precision, unset_gradients
+from eqco.encoders.precision import (
+    Precision,
+    autocast_to,
+    choose_precision,
+    has_native_bfloat16,
+    unset_gradients,
+)
 from eqco.encoders.resnet import ResNet, Stem, resnet
 from eqco.encoders.sync_batch_norm import (
     SyncBatchNorm1d,
@@ -61,6 +67,7 @@ __all__ = [
     "feature_dim_of",
     "fill",
     "fix_patches",
+    "has_native_bfloat16",
     "in_channels_of",
     "linear_head",
     "mlp_head",
