@@ -9,6 +9,7 @@ import pytest
 import safetensors.torch as safetensors
 import torch
 import torch.nn.functional as F
+from guide_method import guide_settings
 from torch import nn
 from torch.testing import assert_close
 from toy_method import ToySettings
@@ -90,7 +91,7 @@ def small(kind):
 
 VARIANTS = {
     kind.name + said: settings
-    for kind in (*METHODS.values(), ToySettings)
+    for kind in (*METHODS.values(), ToySettings, guide_settings())
     for said, settings in variations(small(kind))
 } | {
     "simo, queue": SiMoSettings(count=3, queue_size=9),
@@ -145,7 +146,8 @@ def test_every_switch_is_tried():
     """Else the variants above could be fewer than they seem."""
     assert {"simo, shared=True", "simo, count=None", "simo, shuffle_bn=True"} <= set(VARIANTS)
     assert {"simo, ema_schedule=cosine", "moco, shuffle_bn=False"} <= set(VARIANTS)
-    assert {"simclr, both_views=False", "simclr, shared=True", "toy"} <= set(VARIANTS)
+    assert {"simclr, both_views=False", "simclr, shared=True"} <= set(VARIANTS)
+    assert {"toy", "one-way"} <= set(VARIANTS)
     assert {"cmc, loss=nce", "cmc, colours=ydbdr", "pirl, shared=False"} <= set(VARIANTS)
 
 
@@ -157,6 +159,19 @@ def test_the_settings_count_the_negatives_that_there_are(settings):
         assert contrast.queries.shape == contrast.positives.shape
         assert (len(contrast.queries) % N, contrast.queries.shape[1]) == (0, D)
         assert contrast.negatives.num_negatives == settings.num_negatives(N)
+
+
+WITHOUT_MEMORY = {
+    name: settings
+    for name, settings in CONTRASTING.items()
+    if not (settings.queue_size or settings.num_banks)
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_MEMORY)
+def test_without_a_memory_the_settings_count_negatives_of_the_batch(name):
+    """Else lists and plans would take them for those of a queue."""
+    assert isinstance(WITHOUT_MEMORY[name].num_batch_negatives(N), int)
 
 
 def test_the_encoder_gets_as_many_images_as_large_as_is_said(settings):

@@ -4,25 +4,25 @@ tests/together.py has it among its cases: two and four processes equal one.
 """
 
 import os
-import re
 import signal
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
+from guide_method import guide_settings
 from together import Pictures, TinyBackbone, tiny
 from torch.testing import assert_close
 from toy_method import Toy, ToySettings
 
-import eqco.methods.base
 from eqco.assembly import build_components, load, open_weights, resume, train
 from eqco.assembly.export import export_weights
+from eqco.cli.recipes import source_of_negatives
 from eqco.cli.train import parse
 from eqco.data import source_from_dataset
 from eqco.encoders import in_channels_of
 from eqco.methods import METHODS, StepOutput
+from eqco.planning import plan
 from eqco.recipes import RECIPES, read_recipe
 from eqco.runtime.checkpoints import read_checkpoint
 from eqco.runtime.run_directory import RunDirectory
@@ -128,14 +128,19 @@ def test_recipes_files_and_options_know_it(tmp_path, monkeypatch):
 
 
 def test_the_method_of_the_guide_trains(tmp_path, monkeypatch):
-    guide = Path(__file__).parents[2] / "docs" / "adding_a_method.md"
-    (code,) = re.findall(r"```python\n(.*?)```", guide.read_text(), re.DOTALL)
-    names = {**vars(eqco.methods.base), "__name__": "guide"}
-    exec(code, names)
-    settings = names["OneWaySettings"]
+    settings = guide_settings()
     monkeypatch.setitem(METHODS, settings.name, settings)
     recipe = replace(RECIPE, method=settings())
     train(Pictures(), recipe, out=tmp_path / "run", encoder=backbone())
     lines = RunDirectory(tmp_path / "run").read_metrics()
     assert {line["num_negatives"] for line in lines if "num_negatives" in line} == {15}
     assert read_recipe(RunDirectory(tmp_path / "run").recipe) == recipe
+
+
+def test_the_method_of_the_guide_is_listed_and_planned_with_negatives_of_the_batch(monkeypatch):
+    recipe = replace(RECIPE, method=guide_settings()())
+    assert source_of_negatives(recipe) == "Negatives from the batch"
+    monkeypatch.setitem(RECIPES, "one-way", recipe)
+    planned = plan("one-way")
+    assert (planned.negatives_in_batch, planned.negatives_in_queue) == (255, 0)
+    assert "EqCoLoss" in planned.snippets[0].code

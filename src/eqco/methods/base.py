@@ -155,7 +155,7 @@ class MethodSettings(ABC):
 
     name: ClassVar[str]
     symmetric: ClassVar[bool] = False
-    """Whether every view is both query and key, with gradient to the keys."""
+    """Whether keys carry gradient, as where every view is both query and key."""
     num_banks: ClassVar[int] = 0
     """Memory banks, each with a row for every image of the data set."""
     cacheable: ClassVar[bool] = True
@@ -195,7 +195,7 @@ class MethodSettings(ABC):
         return True
 
     def num_batch_negatives(self, num_queries: int) -> int | None:
-        """How many negatives a batch offers each query; None: it offers none."""
+        """How many negatives a batch offers each query; None: all are of a queue or a bank."""
         return None
 
     def num_batch_keys(self, num_queries: int) -> int | None:

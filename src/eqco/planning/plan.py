@@ -198,7 +198,7 @@ def plan(
         snippets=()
         if (counts.batch and counts.queue) or method.queries_per_image > 2
         else equivalent_snippets(
-            symmetric=method.symmetric,
+            symmetric=method.symmetric and method.num_contrasts == 2,
             num_queries=n,
             num_negatives=count,
             offered=offered,
