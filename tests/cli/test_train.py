@@ -15,6 +15,7 @@ from eqco.cli.main import main
 from eqco.cli.train import parse
 from eqco.data import open_source
 from eqco.recipes import RECIPES, named_recipe, recipe_to_dict, with_settings
+from eqco.runtime.errors import InputError
 from eqco.runtime.run_directory import RunDirectory
 from eqco.training.display import LogLines, training_display
 from eqco.training.loop import StepReport
@@ -185,6 +186,31 @@ def test_a_run_that_is_complete_is_answered_with_how_to_train_it_longer(tmp_path
     said = capsys.readouterr().err
     assert f"or train it longer: eqco train --extend {place} --training.epochs N." in said
     assert "detector" not in said
+
+
+@pytest.mark.parametrize(
+    ("began", "why", "network"),
+    [
+        ({"source": None, "network": None}, "on a Dataset given in Python. Give a folder, or", ""),
+        ({"source": "photos", "network": "Mine"}, "a module of your own, Mine", "encoder=…, "),
+    ],
+)
+def test_what_no_command_can_extend_is_answered_with_the_call_in_python(
+    began, why, network, tmp_path, capsys
+):
+    run = RunDirectory(tmp_path / "run")
+    recipe = recipe_to_dict(named_recipe("simo", "smoke"))
+    run.start(recipe, {"data": "photos", "images": 9, **began})
+    assert main(["train", "--extend", str(run.path)]) == 2
+    said = capsys.readouterr().err
+    assert why in said
+    call = f"eqco.train(…, {network}init='{run.path}', epochs=N, out='{run.path}-extended')"
+    assert f"rain it longer in Python: {call}." in said
+    (run.checkpoints / "last.pt").touch()
+    run.result.touch()
+    with pytest.raises(InputError) as refused:
+        run.refuse_started()
+    assert str(refused.value).endswith(f"or train it longer: {call}.")
 
 
 def test_more_processes_than_a_batch_has_images_are_refused_before_they_start(tmp_path, capsys):

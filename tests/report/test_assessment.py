@@ -60,9 +60,29 @@ def test_a_warning_names_what_to_change_in_commands_that_are_understood(tmp_path
     begun.source.sizes = {(40, 90): 3000}
     _, nothing_known = warnings(found, SimpleNamespace(**{**vars(begun), "recipe": best}), place)
     assert nothing_known == "  another recipe: eqco recipes lists them"
-    begun.backbone = object()
-    _, python = warnings(found, begun, place)
-    assert python.endswith(f"eqco.train(…, encoder=…, epochs={2 * recipe.training.epochs})")
+
+
+def test_a_warning_names_calls_in_python_where_no_command_has_the_data_or_the_network(tmp_path):
+    place, recipe = tmp_path / "run", with_settings(named_recipe("simo", "folder"), epochs=20)
+    longer = f"init={str(place)!r}, epochs=40, out={f'{place}-extended'!r})"
+
+    def said(began, backbone):
+        RunDirectory(place).start({}, {"data": "photos", "images": 3000, **began})
+        begun = SimpleNamespace(
+            recipe=recipe,
+            source=SimpleNamespace(sizes={(80, 90): 3000}),
+            loader=SimpleNamespace(split=range(3000)),
+            backbone=backbone,
+        )
+        found = SimpleNamespace(not_beaten=(("raw pixels", "knn"),))
+        return [line.partition(":")[2].strip() for line in warnings(found, begun, place)[1:]]
+
+    own = {"source": "/home/me/photos", "network": "Mine"}
+    assert said(own, backbone=object()) == [f"eqco.train(…, encoder=…, {longer}"]
+    first, larger, batch = said({"source": None, "network": None}, backbone=None)
+    assert first == f"eqco.train(…, {longer}"
+    assert larger.startswith("eqco.train(…, image_size=64, out=")
+    assert batch.startswith("eqco.train(…, num_queries=64, out=")
 
 
 def test_the_command_that_tests_is_named_where_there_are_test_images(tmp_path):

@@ -303,10 +303,18 @@ def new_run(options: Options) -> dict[str, Any]:
     """
     source, unlabelled, channels = options.source, options.unlabelled, options.channels
     if options.extend is not None:
-        began = RunDirectory(options.extend).read_environment()
+        run = RunDirectory(options.extend)
+        began = run.read_environment()
+        network = began.get("network")
+        if network is not None:
+            raise InputError(
+                f"{run.path} trains a module of your own, {network}, which no command can build. "
+                f"Train it longer in Python: {run.longer_training()}."
+            )
         if not (source or began["source"]):
             raise InputError(
-                f"{options.extend} was trained on a Dataset given in Python; give a folder."
+                f"{run.path} was trained on a Dataset given in Python. Give a folder, or train it "
+                f"longer in Python: {run.longer_training()}."
             )
         if not source:
             source, unlabelled = began["source"], began["unlabelled"]

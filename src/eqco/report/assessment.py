@@ -135,23 +135,19 @@ def warnings(found: Assessment, begun: RunInfo, place: Path) -> list[str]:
     for name, measure in pairs:
         by.setdefault(name, []).append(MEASURES[measure])
     names = "; ".join(f"{name} ({', '.join(measures)})" for name, measures in by.items())
-    run = shlex.quote(str(place))
     recipe = begun.recipe
     epochs, size = 2 * recipe.training.epochs, 2 * recipe.data.image_size
     usual = choose_batch(Facts(images=len(begun.loader.split), side=size, minutes=1.0))
     warning = f"warning: this encoder is not clearly better than {names}."
-    if begun.backbone is not None:  # no command can build it
-        return [warning, f"  train longer, such as eqco.train(…, encoder=…, epochs={epochs})"]
-    longer = f"eqco train{unknown_data(place)} --extend {run} --training.epochs {epochs}"
     lines = [warning]
     if recipe.training.epochs < MOST_EPOCHS:
-        lines.append(f"  train longer:   {longer}")
+        lines.append(f"  train longer:   {RunDirectory(place).longer_training(epochs)}")
+    if begun.backbone is not None:  # whose images and batches are the user's
+        return lines
     if typical_side(begun.source) >= size:
-        lines.append(f"  larger images:  {again(place, f'--data.image-size {size}', f'{size}px')}")
+        lines.append(f"  larger images:  {again(place, 'image_size', size, f'{size}px')}")
     if usual != recipe.training.num_queries and fits(recipe, usual):
-        lines.append(
-            f"  another batch:  {again(place, f'--training.num-queries {usual}', f'n{usual}')}"
-        )
+        lines.append(f"  another batch:  {again(place, 'num_queries', usual, f'n{usual}')}")
     if lines == [warning]:
         lines.append("  another recipe: eqco recipes lists them")
     return lines
@@ -166,13 +162,16 @@ def fits(recipe: Recipe, num_queries: int) -> bool:
     return True
 
 
-def again(place: Path, option: str, name: str) -> str:
-    """The command that trains anew with another setting."""
+def again(place: Path, setting: str, value: int, name: str) -> str:
+    """The command, or for a Dataset the call in Python, that trains anew with another setting."""
     began, recipe = RunDirectory(place).read_environment(), place / "recipe.json"
     bands = began.get("channels")
     kept = {"--init": began.get("init"), "--channels": None if bands == 3 else bands}
     out = place.resolve().with_name(f"{place.resolve().name}-{name}")
-    words = ["--recipe", recipe, *option.split()]
+    if began["source"] is None:
+        return f"eqco.train(…, {setting}={value}, out={os.path.relpath(out)!r})"
+    option = {"image_size": "--data.image-size", "num_queries": "--training.num-queries"}[setting]
+    words = ["--recipe", recipe, option, value]
     words += [word for flag, value in kept.items() if value for word in (flag, value)]
     words += ["--unlabelled"] if began.get("unlabelled") else []
     words += ["--out", os.path.relpath(out)]

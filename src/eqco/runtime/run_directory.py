@@ -72,7 +72,7 @@ class RunDirectory:
             raise InputError(f"{self.path} is a file, and a run is a folder. Choose another --out.")
         if any(self.checkpoints.glob("*.pt")):
             if self.result.exists():
-                longer = f"train it longer: eqco train --extend {self.quoted} --training.epochs N"
+                longer = f"train it longer: {self.longer_training()}"
                 # of a detector, which is trained once and tested as often as one likes
                 if self.recipe.exists() and "detection" in self.read_recipe():
                     longer = f"test it again: --resume {self.quoted}"
@@ -126,6 +126,18 @@ class RunDirectory:
     def quoted(self) -> str:
         """The folder as it stands in a command."""
         return shlex.quote(str(self.path))
+
+    def longer_training(self, epochs: int | str = "N") -> str:
+        """The command that trains it longer or, where no command has its data or its network, the
+        call in Python.
+        """
+        began = read_object(self.environment) if self.environment.exists() else {}
+        own_network = began.get("network") is not None
+        if not own_network and began.get("source", "") is not None:
+            return f"eqco train --extend {self.quoted} --training.epochs {epochs}"
+        network = "encoder=…, " if own_network else ""
+        out = f"{self.path}-extended"
+        return f"eqco.train(…, {network}init={str(self.path)!r}, epochs={epochs}, out={out!r})"
 
     def start(self, recipe: dict[str, Any], environment: dict[str, Any]) -> None:
         """Make the folder of a new run."""
