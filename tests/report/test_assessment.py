@@ -9,6 +9,7 @@ from rich.console import Console
 from eqco.cli.train import parse
 from eqco.recipes import named_recipe, recipe_to_dict, with_settings
 from eqco.report.assessment import (
+    describe_information,
     how_to_test,
     print_self_consistency,
     unknown_data,
@@ -28,6 +29,16 @@ def test_without_labels_the_commands_that_show_neighbours_are_named(tmp_path):
     print_self_consistency(Console(file=stream, width=40), begun, place)
     command = f"eqco index {place} '/home/me/my photos', then eqco search index PHOTO"
     assert command in stream.getvalue()
+
+
+def test_information_is_never_negative_and_an_estimate_is_no_bound():
+    said = [
+        describe_information({"information": value, "information_kind": kind})
+        for value, kind in ((1.2, "bound"), (1.2, "estimate"), (-3.48, "bound"), (-0.1, "estimate"))
+    ]
+    assert said[0] == "each view tells at least 1.20 nats of the other"
+    assert said[1] == "each view tells about 1.20 nats of the other"
+    assert said[2] == said[3] == "the loss shows no information yet of one in the other"
 
 
 def test_a_warning_names_what_to_change_in_commands_that_are_understood(tmp_path):

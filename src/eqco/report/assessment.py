@@ -3,7 +3,7 @@
 import copy
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -193,8 +193,7 @@ def print_self_consistency(console: Console, begun: RunInfo, place: Path) -> Non
     elif last:
         console.print(
             f"two views of one image are at a mean squared distance of {last['alignment']:.2f} "
-            f"(0: the same; 2: unrelated); each view tells {last['information']:.2f} nats of the "
-            f"other (at step {last['step']}).",
+            f"(0: the same; 2: unrelated); {describe_information(last)} (at step {last['step']}).",
             markup=False,
             highlight=False,
         )
@@ -217,6 +216,19 @@ def print_self_consistency(console: Console, begun: RunInfo, place: Path) -> Non
         highlight=False,
         soft_wrap=True,
     )
+
+
+def describe_information(line: Mapping[str, Any]) -> str:
+    """What a line of metrics says that one view tells of the other.
+
+    >>> describe_information({"information": 0.5, "information_kind": "bound"})
+    'each view tells at least 0.50 nats of the other'
+    """
+    value = line["information"]
+    if value <= 0:  # which information never is
+        return "the loss shows no information yet of one in the other"
+    about = "at least" if line["information_kind"] == "bound" else "about"
+    return f"each view tells {about} {value:.2f} nats of the other"
 
 
 def given_data(place: Path) -> str:
