@@ -325,7 +325,7 @@ def test_a_folder_of_images_without_classes_trains_and_resumes(warm, tmp_path, c
     trained = warm.run(*command, "--data.workers", 1)
     assert trained.code == 0, trained.errors
     assert "There are no labels, so that nobody can say" in trained.said
-    assert "nats of the other (at step 2)" in trained.said, "2 steps, and one look in 50"
+    assert "the other (at step 2)" in trained.said, "2 steps, and one look in 50"
     assert (tmp_path / "run" / "neighbours.png").exists()
     assert "has one folder, mine: its images are taken without classes" in trained.said
     assert "images are decoded once" in trained.said
