@@ -108,7 +108,9 @@ def test_exports_take_as_many_bands(run, to, tmp_path):
 def test_other_images_than_it_was_trained_on_are_refused(run, capsys):
     channels, _, place, _ = run
     assert main(["eval", str(place), "groceries"]) == 2
-    assert f"channels={channels}, but groceries can be had with 3" in capsys.readouterr().err
+    bands = f"{channels} band{'s' * (channels > 1)}"
+    said = f"{place} takes images of {bands}, but groceries can be had with 3"
+    assert said in capsys.readouterr().err
 
 
 def test_a_resnet_of_bands_goes_to_timm_and_not_to_torchvision(tmp_path):
@@ -158,3 +160,19 @@ def test_a_backbone_of_the_users_own_must_take_the_bands(tmp_path):
     own = timm.create_model("resnet10t", num_classes=0)
     with pytest.raises(InputError, match="32 pixels and 4 bands"):
         train(data, recipe(), out=tmp_path / "run", encoder=own)
+
+
+def test_pictures_of_other_bands_are_refused_without_a_word_of_channels(run, tmp_path, capsys):
+    channels, _, place, _ = run
+    picture = tmp_path / "photos" / "a.png"
+    picture.parent.mkdir()
+    Image.new("RGB", (32, 32)).save(picture)
+    fact = f"{channels} band{'s' * (channels > 1)}, but {picture} has 3 bands of 8 bits"
+    for command in ("embed", "index"):
+        out = ["--out", str(tmp_path / f"{command}.npz")]
+        assert main([command, str(place), str(picture.parent), *out]) == 2
+        said = capsys.readouterr().err
+        assert f"{place} takes images of {fact}. Give images like those" in said
+        assert "--channels" not in said
+    with pytest.raises(InputError, match=f"the encoder takes images of {fact}"):
+        load(place).embed(picture)

@@ -9,7 +9,7 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 from eqco.data import evaluation_view, find_pipeline
-from eqco.data.bands import Layout
+from eqco.data.bands import Layout, WrongBandsError
 from eqco.data.cropping import as_tensor, centre_crop_image
 from eqco.data.decoding import find_layout, read_image
 from eqco.data.images import DatasetImages
@@ -132,14 +132,17 @@ def refuse_unprepared(images: Tensor) -> None:
 
 def prepare_image(image: Any, bands: int, size: int) -> Tensor:
     """One image as it is, resized, cut at its centre and normalised, (1, bands, size, size)."""
-    if isinstance(image, str | Path):
-        layout = find_layout([str(image)], bands)
-        pixels, name = read_image(image, layout), str(image)
-    else:
-        if isinstance(image, Image.Image):
-            image = ImageOps.exif_transpose(image)
-        alone = DatasetImages([image], channels=bands if is_picture(image) else None)
-        pixels, layout, name = alone.read(0), alone.layout, "an image"
+    try:
+        if isinstance(image, str | Path):
+            layout = find_layout([str(image)], bands)
+            pixels, name = read_image(image, layout), str(image)
+        else:
+            if isinstance(image, Image.Image):
+                image = ImageOps.exif_transpose(image)
+            alone = DatasetImages([image], channels=bands if is_picture(image) else None)
+            pixels, layout, name = alone.read(0), alone.layout, "an image"
+    except WrongBandsError as error:
+        raise error.of_network("the encoder") from error
     refuse_bands(layout, bands, name)
     cut = as_tensor(centre_crop_image(pixels, size, name)).permute(2, 0, 1)
     return evaluation_view(cut[None], size, find_pipeline("mocov2"))

@@ -10,7 +10,13 @@ from rich.console import Console
 
 from eqco.assembly.parts import check_device
 from eqco.cli.progress import progress_bar
-from eqco.cli.weights import AS_IN_WEIGHTS, Network, list_unreadable, refuse_several_processes
+from eqco.cli.weights import (
+    AS_IN_WEIGHTS,
+    Network,
+    bands_of,
+    list_unreadable,
+    refuse_several_processes,
+)
 from eqco.data.albums import open_album
 from eqco.data.opening import DEFAULT_ROOT
 from eqco.encoders import choose_precision
@@ -69,7 +75,8 @@ def run(
     check_device(device)
     refuse_unwritable(out)
     encoder = network.open(weights, in_channels=channels)
-    albums = open_album(images, root=root, channels=encoder.in_channels)
+    with bands_of(encoder):
+        albums = open_album(images, root=root, channels=encoder.in_channels)
     how = Embedding(
         backbone=encoder.backbone,
         size=encoder.image_size,

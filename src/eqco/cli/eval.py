@@ -15,7 +15,13 @@ from eqco.assembly import Weights
 from eqco.assembly.comparison import compare_encoder
 from eqco.assembly.parts import check_device
 from eqco.cli.progress import show_stage
-from eqco.cli.weights import AS_IN_WEIGHTS, Network, list_unreadable, refuse_several_processes
+from eqco.cli.weights import (
+    AS_IN_WEIGHTS,
+    Network,
+    bands_of,
+    list_unreadable,
+    refuse_several_processes,
+)
 from eqco.data.opening import DEFAULT_ROOT, kind_of, open_source, resolved_name
 from eqco.data.scanning import Check
 from eqco.data.stored import OnUnreadable
@@ -153,13 +159,14 @@ def run(
         encoder = replace(encoder, name=f"{encoder.name} ({step})")
     # what is damaged must be gone before features are made, which know images by their number
     check: Check = "decode" if on_unreadable == "skip" else "header"
-    data = open_source(
-        source,
-        root=root,
-        channels=encoder.in_channels,
-        check=check,
-        on_unreadable=on_unreadable,
-    )
+    with bands_of(encoder):
+        data = open_source(
+            source,
+            root=root,
+            channels=encoder.in_channels,
+            check=check,
+            on_unreadable=on_unreadable,
+        )
 
     where = torch.device(device)
     chosen = choose_precision(precision, where)

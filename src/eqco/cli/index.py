@@ -12,7 +12,7 @@ from rich.console import Console
 from eqco.assembly.parts import check_device
 from eqco.assembly.search import FACTS, UNREADABLE, build_index
 from eqco.cli.progress import progress_bar
-from eqco.cli.weights import AS_IN_WEIGHTS, Network, refuse_several_processes
+from eqco.cli.weights import AS_IN_WEIGHTS, Network, bands_of, refuse_several_processes
 from eqco.data.albums import open_album
 from eqco.data.opening import DEFAULT_ROOT
 from eqco.encoders import choose_precision
@@ -62,7 +62,8 @@ def run(
     check_device(device)
     refuse_unwritable(out / FACTS)
     encoder = network.open(weights)
-    total = sum(map(len, open_album(photos, root=root, channels=encoder.in_channels)))
+    with bands_of(encoder):
+        total = sum(map(len, open_album(photos, root=root, channels=encoder.in_channels)))
     local = Path(weights).expanduser()
     with progress_bar(Console(stderr=True), f"indexing {total} photos", total) as show:
         index = build_index(

@@ -1,7 +1,8 @@
 """What the commands with pre-trained weights share."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
@@ -9,12 +10,13 @@ from typing import Annotated
 import tyro
 
 from eqco.assembly import Weights, open_weights
+from eqco.data.bands import WrongBandsError
 from eqco.encoders import Stem
 from eqco.runtime import processes
 from eqco.runtime.atomic_files import write_text
 from eqco.runtime.errors import InputError
 
-__all__ = ["AS_IN_WEIGHTS", "Network", "list_unreadable", "refuse_several_processes"]
+__all__ = ["AS_IN_WEIGHTS", "Network", "bands_of", "list_unreadable", "refuse_several_processes"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +42,17 @@ class NetworkOptions:
 
 Network = Annotated[NetworkOptions, tyro.conf.OmitArgPrefixes]  # a group of options
 AS_IN_WEIGHTS = NetworkOptions()
+
+
+@contextmanager
+def bands_of(weights: Weights) -> Iterator[None]:
+    """Open images for these weights: of other bands, the error says that the weights decide."""
+    try:
+        yield
+    except WrongBandsError as error:
+        if weights.origin in ("random", "pixels"):  # whose bands are --channels
+            raise
+        raise error.of_network(weights.name) from error
 
 
 def refuse_several_processes(command: str, work: str) -> None:

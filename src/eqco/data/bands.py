@@ -7,11 +7,43 @@ from PIL import Image
 
 from eqco.runtime.errors import InputError
 
-__all__ = ["COLOUR", "Bands", "Layout", "Refusal", "array_layout", "from_array", "to_picture"]
+__all__ = [
+    "COLOUR",
+    "Bands",
+    "Layout",
+    "Refusal",
+    "WrongBandsError",
+    "array_layout",
+    "from_array",
+    "to_picture",
+]
 
 
 class Refusal(Exception):  # noqa: N818
     """Why an image is not used, before its name is known."""
+
+
+class WrongBandsError(InputError):
+    """Images that cannot be had with as many bands as are wanted: what they have instead."""
+
+    def __init__(self, channels: int, fact: str):
+        super().__init__(channels, fact)
+        self.channels = channels
+        self.fact = fact
+
+    def __str__(self) -> str:
+        return (
+            f"channels={self.channels}, but {self.fact}. Give images of that many bands, or other "
+            f"--channels (eqco train needs none)."
+        )
+
+    def of_network(self, name: str) -> InputError:
+        """The error where it is a network, not --channels, that wants so many bands."""
+        bands = f"{self.channels} band{'s' * (self.channels != 1)}"
+        return InputError(
+            f"{name} takes images of {bands}, but {self.fact}. Give images like those it was "
+            f"trained on."
+        )
 
 
 @dataclass(frozen=True)

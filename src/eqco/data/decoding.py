@@ -15,7 +15,15 @@ import numpy as np
 from PIL import Image, ImageOps, features
 from PIL.TiffImagePlugin import ImageFileDirectory_v2
 
-from eqco.data.bands import COLOUR, Bands, Layout, Refusal, array_layout, from_array
+from eqco.data.bands import (
+    COLOUR,
+    Bands,
+    Layout,
+    Refusal,
+    WrongBandsError,
+    array_layout,
+    from_array,
+)
 from eqco.runtime.errors import InputError
 
 __all__ = [
@@ -276,12 +284,11 @@ def natural_layout(header: Header, channels: int | None, name: str) -> Layout:
     own = header.layout
     if header.picture and (channels == 3 or (channels is None and (own is None or not own.deep))):
         return COLOUR
-    if own is None or channels not in (None, own.channels):
-        raise InputError(
-            f"channels={channels}, but {name} has {header}. Give images of that many bands; to "
-            f"train on them as they are, leave --channels out."
-        )
-    return own
+    if own is not None and channels in (None, own.channels):
+        return own
+    if channels is None:
+        raise Refusal("its pixels are 32-bit numbers; give it with 8 or 16 bits")
+    raise WrongBandsError(channels, f"{name} has {header}")
 
 
 def require_layout(header: Header, layout: Layout) -> None:

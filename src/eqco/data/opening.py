@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 from typing import Any, Literal
 
+from eqco.data.bands import WrongBandsError
 from eqco.data.folders import open_folder
 from eqco.data.hugging_face import PREFIX, open_hf
 from eqco.data.index import ScanIndex
@@ -92,10 +93,8 @@ def open_by_name(name: str, root: Path, download: bool, how: Opening) -> Source:
     """The embedded set, or one of torchvision's."""
     possible = (None, 1, 3) if name in GREY else (None, 3)
     if how.channels not in possible:
-        raise InputError(
-            f"channels={how.channels}, but {name} can be had with "
-            f"{' or '.join(str(each) for each in possible[1:])}."
-        )
+        counts = " or ".join(str(each) for each in possible[1:])
+        raise WrongBandsError(how.channels, f"{name} can be had with {counts}")
     if name in EMBEDDED:
         return open_embedded(name)
     return open_named(name, root, how, download=download)
