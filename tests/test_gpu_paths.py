@@ -204,7 +204,11 @@ CASES = {
         SwAVSettings(num_prototypes=8, small_views=1, queue_size=16, queue_epoch=0),
         data=DataSettings(image_size=12),
     ),
+    "moco, K < N": tiny(MoCoSettings(queue_size=5, shuffle_bn=False)),
     "cpc": tiny(CPCSettings(grid=3), data=DataSettings(image_size=12)),
+    "cpc, colour drop": tiny(
+        CPCSettings(grid=3, colour_drop=True), data=DataSettings(image_size=12)
+    ),
     "cmc, nce": light(CMCSettings(count=9, loss="nce")),
     "pirl, own draws": light(PIRLSettings(count=9, shared=False)),
 }
@@ -361,10 +365,12 @@ def test_ids_weights_and_two_towers(gpu, alpha):
 @pytest.mark.parametrize("capacity", [5, 16, 40])
 def test_queue(gpu, capacity):
     queue = KeyQueue(capacity, 8).to("cuda")
+    gpu.copies.clear()
     with gpu.default:
         for _ in range(3):
             queue.enqueue(vectors(16, 8))
             assert queue.negatives().keys.is_cuda
+    assert not gpu.copies
     assert queue.negatives().num_negatives == min(48, capacity)
 
 

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from eqco.contrast.checks import check_finite_values, check_floating, wants_finite_check
 from eqco.contrast.negatives import Negatives, check_ids, uncompiled
 from eqco.runtime import processes
+from eqco.runtime.devices import copy_to
 from eqco.runtime.errors import InputError
 from eqco.runtime.seeds import generator_for
 
@@ -145,7 +146,7 @@ class KeyQueue(nn.Module):
         if len(rows) > self.capacity:
             generator = generator_for("queue", self.seed, self.batches)
             order = torch.randperm(len(rows), generator=generator, device="cpu")
-            rows = rows[order[: self.capacity].to(rows.device)]
+            rows = rows[copy_to(rows.device, order[: self.capacity])]
         first = min(len(rows), self.capacity - self.cursor)
         memory[self.cursor : self.cursor + first] = rows[:first]
         memory[: len(rows) - first] = rows[first:]

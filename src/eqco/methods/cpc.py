@@ -13,6 +13,7 @@ from eqco.contrast.normaliser import RememberingObjective
 from eqco.data import Batch, DataSettings, ViewSpec
 from eqco.methods.base import Method, MethodParts, MethodSettings, StepOutput, check_least_side
 from eqco.runtime import processes
+from eqco.runtime.devices import copy_to
 from eqco.runtime.errors import InputError
 from eqco.runtime.seeds import generator_for
 
@@ -198,7 +199,8 @@ class CPC(Method):
         grid, size = settings.grid, settings.patch_size(view.shape[-1])
         patches = cut_patches(view, patch_places(view.shape[-1], grid, size), size)
         if settings.colour_drop:
-            patches = patches * kept_bands(len(patches), view.shape[1], self.seed, step).to(patches)
+            kept = kept_bands(len(patches), view.shape[1], self.seed, step)
+            patches = patches * copy_to(patches.device, kept.to(patches.dtype))
         features = self.encoder.features(patches)
         targets = self.encoder.head(features)
         keys = processes.gather_with_gradient(targets)
