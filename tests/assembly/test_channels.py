@@ -176,3 +176,15 @@ def test_pictures_of_other_bands_are_refused_without_a_word_of_channels(run, tmp
         assert "--channels" not in said
     with pytest.raises(InputError, match=f"the encoder takes images of {fact}"):
         load(place).embed(picture)
+
+
+@pytest.mark.parametrize("flag", ["--init", "--extend"])
+def test_first_weights_of_other_bands_are_refused_by_both_numbers(run, flag, tmp_path, capsys):
+    channels, _, place, _ = run
+    out = ["--out", str(tmp_path / "run")]
+    assert main(["train", "groceries", flag, str(place), *out]) == 2
+    bands = f"{channels} band{'s' * (channels > 1)}"
+    said = capsys.readouterr().err
+    assert f"{flag} {place} takes images of {bands}, and groceries has 3. Give images" in said
+    assert ("grey pictures stay grey by --channels 1" in said) == (channels == 1)
+    assert not (tmp_path / "run").exists()

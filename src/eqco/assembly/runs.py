@@ -156,6 +156,8 @@ def train(
         settings = {**brought, **settings}
     index = ScanIndex(run.index)
     source = open_data(data, known.data.on_unreadable, unlabelled, channels, opened_side, index)
+    if weights is not None and encoder is None:
+        refuse_other_bands(weights, source, "--init" if extend is None else "--extend")
     with processes.process_group(device, timeout=timeout) as own, showing(show) as report:
         listed = unreadable_list(run)
         choice = None
@@ -294,6 +296,21 @@ def network_settings(weights: Weights) -> dict[str, Any]:
         head = weights.recipe.encoder
         found |= {"head": head.head, "embedding_dim": head.embedding_dim}
     return found
+
+
+def refuse_other_bands(weights: Weights, source: Source, flag: str) -> None:
+    """Refuse first weights for images of other bands."""
+    wanted, had = weights.in_channels, source.channels
+    if wanted == had:
+        return
+    remedy = "Give images like those it was trained on"
+    if wanted in (1, 3):
+        pictures = "grey pictures stay grey" if wanted == 1 else "pictures become colour"
+        remedy += f"; {pictures} by --channels {wanted}"
+    raise InputError(
+        f"{flag} {weights.name} takes images of {wanted} band{'s' * (wanted != 1)}, and "
+        f"{source.name} has {had}. {remedy}."
+    )
 
 
 def refuse_other_beginning(
