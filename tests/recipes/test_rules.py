@@ -1,5 +1,7 @@
 """What is chosen for a folder, a machine and a number of minutes."""
 
+import math
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -74,8 +76,9 @@ def test_epochs_that_are_given_decide_the_size_of_image_with_the_minutes():
     known, fast = facts(minutes=100), 10_000.0
     assert "32 pixels" in reasons(known, fast, epochs=67)
     assert "64 pixels" in reasons(known, fast, epochs=68)
-    why = reasons(known, fast, epochs=3)["32 pixels"]
-    assert why == "3 epochs see 8,832 images, and 64 pixels need 200,000 to pay"
+    three = reasons(known, fast, epochs=3)["32 pixels"]
+    assert three == "3 epochs see 8,832 images, and 64 pixels need 200,000 to pay"
+    assert reasons(known, fast, epochs=1)["32 pixels"].startswith("1 epoch sees 2,944 images")
 
 
 def test_a_pass_counts_the_images_of_whole_batches():
@@ -99,11 +102,38 @@ def test_the_speed_that_counts_is_that_of_what_is_given():
 
 @pytest.mark.parametrize(
     ("known", "message"),
-    [(facts(minutes=0), "--minutes 0; it must be greater"), (facts(images=1), "at least 2")],
+    [
+        (facts(minutes=0), "--minutes 0; it must be a finite number greater than 0, such as"),
+        (facts(minutes=math.inf), "--minutes inf; it must be a finite number"),
+        (facts(minutes=math.nan), "--minutes nan; it must be a finite number"),
+        (facts(minutes="2"), "--minutes '2'; it must be a finite number"),
+        (facts(images=1), "at least 2"),
+    ],
 )
 def test_what_cannot_be_trained_is_refused(known, message):
     with pytest.raises(InputError, match=message):
         choose(known, lambda recipe: (1.0, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("epochs", "message"),
+    [
+        ("2", "training.epochs='2'; it must be of type int"),
+        (2.5, "training.epochs=2.5; it must be of type int"),
+        (0, "training.epochs=0; it must be at least 1"),
+    ],
+)
+def test_what_is_no_number_of_epochs_is_refused(epochs, message):
+    with pytest.raises(InputError, match=message):
+        choose(facts(), lambda recipe: (1.0, 0.0), {"epochs": epochs})
+
+
+def test_any_finite_number_of_minutes_has_a_length():
+    """So many that as seconds they are infinite."""
+    choice = choose(facts(minutes=1e308), lambda recipe: (500.0, 0.0))
+    assert choice.recipe.training.epochs == 1000
+    said = {reason.what: reason.why for reason in choice.reasons}
+    assert said["1000 epochs"] == "the most that is ever chosen"
 
 
 def test_large_images_are_taken_where_there_is_time_for_them():

@@ -4,8 +4,10 @@ Each rule has its reason, which is printed beside what it chose. What the number
 stands in docs/rules.md. A setting that was given is never changed.
 """
 
+import math
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any
 
 from eqco.methods import SimCLRSettings
@@ -115,11 +117,12 @@ def choose(
         settings: by name, what is given and not to be chosen.
         of_init: names of those that first weights bring along, which nobody has typed.
     """
-    if not facts.minutes > 0:
-        raise InputError(f"--minutes {facts.minutes:g}; it must be greater than 0.")
+    refuse_minutes(facts.minutes)
     if facts.images < 2:
         raise InputError(f"{facts.images} image to train on; contrast needs at least 2.")
     given = dict(settings or {})
+    if "epochs" in given:
+        with_settings(BASE, epochs=given["epochs"])  # which refuses what is no number of epochs
     optimiser = given.get("name", BASE.optimiser.name)
     if optimiser != BASE.optimiser.name and "base_learning_rate" not in given:
         raise InputError(
@@ -161,6 +164,17 @@ def choose(
             why += f"; --minutes {facts.minutes:g} decides {decided}"
         reasons.append(Reason(what, why))
     return Choice(recipe=recipe, reasons=tuple(reasons), length_is_given="epochs" in given)
+
+
+def refuse_minutes(minutes: Any) -> None:
+    """Refuse what is no length of a training."""
+    is_number = isinstance(minutes, Real)
+    if is_number and minutes > 0 and math.isfinite(minutes):
+        return
+    shown = f"{minutes:g}" if is_number else repr(minutes)
+    raise InputError(
+        f"--minutes {shown}; it must be a finite number greater than 0, such as --minutes 20."
+    )
 
 
 def before_length(settings: Mapping[str, Any]) -> Recipe:
@@ -241,7 +255,7 @@ def whole_epochs(passes: float) -> int:
     >>> whole_epochs(-2.5), whole_epochs(7.9), whole_epochs(5e6)
     (1, 7, 1000)
     """
-    return min(MOST_EPOCHS, max(1, int(passes)))
+    return int(min(MOST_EPOCHS, max(1, passes)))
 
 
 def explain(
@@ -258,7 +272,8 @@ def explain(
     if len(passes) > 1 and size == SIZES[-1]:
         seen = max(0, round(images_seen(recipe, facts, passes[SIZES[0]], given)))
         most = given.get("epochs", MOST_EPOCHS)
-        what = f"{most} epoch{'s' * (most != 1)} see" if passes[SIZES[0]] > most else "time for"
+        subject = "1 epoch sees" if most == 1 else f"{most} epochs see"
+        what = subject if passes[SIZES[0]] > most else "time for"
         why_size = f"{what} {seen:,} images, and {SIZES[0]} pixels need {ENOUGH_IMAGES:,} to pay"
     elif not facts.side:
         why_size = "how large the images are is not known"
@@ -270,7 +285,7 @@ def explain(
     why_batch = f"{facts.images:,} images: {'more steps' if small else 'enough steps'} this way"
     why_length = f"--minutes {facts.minutes:g}"
     if count == MOST_EPOCHS:
-        why_length = "more gain next to nothing"
+        why_length = "the most that is ever chosen"
     elif passes[size] < 1:
         why_length += " do not suffice for one: it will take longer"
     why_network = "as given" if facts.network else "learns most in minutes"
