@@ -16,8 +16,9 @@ from safetensors import safe_open
 from torch import nn
 from torch.testing import assert_close
 
+import eqco
 from eqco.assembly import load, open_weights
-from eqco.assembly.export import export_weights
+from eqco.assembly.export import SUFFIXES, export_weights
 from eqco.assembly.model_card import model_card, run_facts
 from eqco.cli.main import main
 from eqco.runtime.errors import InputError
@@ -204,6 +205,36 @@ def test_every_format_read_again_gives_bit_equal_features(plain_run, tmp_path, t
     exported(file, to, tmp_path / "again")
     assert open_weights(tmp_path / "again").image_size == 64
     assert "RGB images of 64 × 64 pixels" in card_of(tmp_path / "again")
+
+
+@pytest.mark.parametrize("to", ["torchvision", "timm", "safetensors", "moco"])
+def test_a_file_of_weights_given_to_load_is_answered_with_the_call_that_opens_it(
+    plain_run, tmp_path, to
+):
+    file = exported(plain_run, to, tmp_path / f"weights{SUFFIXES[to]}").file
+    with pytest.raises(InputError) as refused:
+        load(file)
+    said = str(refused.value)
+    assert "damaged" not in said
+    assert "eqco.load reads a run directory, one of its checkpoints, or as hf:FOLDER" in said
+    assert f"eqco.open_weights({str(file)!r}).backbone" in said
+    assert eqco.open_weights(file).feature_dim == 512
+
+
+def test_a_graph_or_a_folder_of_the_hub_given_to_load_is_answered_with_its_own_call(
+    plain_run, tmp_path
+):
+    graph = tmp_path / "encoder.onnx"
+    graph.touch()
+    with pytest.raises(InputError) as refused:
+        load(graph)
+    assert f"onnxruntime.InferenceSession({str(graph)!r})" in str(refused.value)
+    folder = tmp_path / "encoder"
+    exported(plain_run, "hub", folder)
+    with pytest.raises(InputError) as refused:
+        load(folder)
+    assert f"eqco.load('hf:{folder}')" in str(refused.value)
+    assert eqco.load(f"hf:{folder}").recipe == load(plain_run).recipe
 
 
 @pytest.mark.parametrize("name", ["light", "small", "wide"])

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -18,7 +18,7 @@ from torch import nn
 from eqco.assembly.choosing import DEFAULT_MINUTES, choose_recipe
 from eqco.assembly.heading import UNREADABLE, heading
 from eqco.assembly.hub import load_hub
-from eqco.assembly.hub_files import HUB
+from eqco.assembly.hub_files import HUB, HUB_WEIGHTS
 from eqco.assembly.loaded import LoadedEncoder
 from eqco.assembly.parts import build_components, training_split
 from eqco.assembly.weights import Weights, encoder_of, open_weights
@@ -34,7 +34,7 @@ from eqco.methods import Method
 from eqco.recipes import RECIPES, Recipe, recipe_from_dict, recipe_to_dict, with_settings
 from eqco.recipes.rules import LARGEST, Choice
 from eqco.runtime import processes
-from eqco.runtime.checkpoints import read_checkpoint
+from eqco.runtime.checkpoints import ForeignCheckpointError, read_checkpoint
 from eqco.runtime.errors import InputError
 from eqco.runtime.records import code_version, hardware
 from eqco.runtime.run_directory import RunDirectory, read_object, write_json
@@ -42,6 +42,11 @@ from eqco.training.display import training_display
 from eqco.training.loop import Outcome, StepReport, TrainerComponents, run_training
 
 __all__ = ["RunInfo", "load", "resume", "train"]
+
+LOADED = (
+    "eqco.load reads a run directory, one of its checkpoints, or as hf:FOLDER what eqco export "
+    "--to hub has written"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +64,8 @@ class RunInfo:
     """That training resumes from; 0 in a new run."""
     threads_before: int | None = None
     """That a resumed run began with, where it computes in another number now."""
+    was_compiled: bool = False
+    """Whether a run that resumes uncompiled was compiled before."""
     backbone: nn.Module | None = None
     """A module of the user's own, in place of the recipe's."""
 
@@ -384,6 +391,7 @@ def resume(
     data: Any = None,
     *,
     workers: int | None = None,
+    compile: Literal[False] | None = None,
     encoder: nn.Module | None = None,
     device: torch.device | str = "cpu",
     timeout: float = 600.0,
@@ -402,14 +410,22 @@ def resume(
         data: as for `train`; None: what the run was started with, by name or path. A name or path
             that is given is remembered: it is where the data are now.
         workers: processes that decode images, which change no result; None: as the run began.
+        compile: False: uncompiled from here on, which the run's recipe then says; a run that was
+            compiled stays the same to rounding, not to the bit. None: as the recipe says.
         encoder: the backbone that was given to `train`, if one was.
         device: as for `train`, and so are the others.
     """
     refuse_no_module(encoder)
+    if compile:
+        raise InputError(
+            f"compile={compile!r} for a run that is resumed; it can only be False, to go on "
+            f"uncompiled. Leave it out, or train a new run."
+        )
     path = Path(path).resolve()
     checkpoint = path if path.suffix == ".pt" else None
     run = RunDirectory(path if checkpoint is None else path.parent.parent)
-    recipe = recipe_from_dict(run.read_recipe())
+    kept = recipe_from_dict(run.read_recipe())
+    recipe = kept if compile is None else with_settings(kept, compile=compile)
     used = recipe if workers is None else with_settings(recipe, workers=workers)
     began = run.read_environment()
     place = resolved_name(str(data)) if isinstance(data, str | Path) else began["source"]
@@ -429,7 +445,7 @@ def resume(
     cached = plan_cache(source, run, side, math.inf) if began.get("cached") else None
     grouped = processes.process_group(device, timeout=timeout)
     with grouped as own, write_lock(run), showing(show) as report:
-        state = run.load(recipe_to_dict(recipe), checkpoint)
+        state = run.load(recipe_to_dict(recipe), checkpoint, earlier=compiled_before(recipe))
         if processes.is_writer():
             run.write_job(processes.job())
             with run.explain_failure(run.index):
@@ -448,6 +464,9 @@ def resume(
             with run.explain_failure(run.environment):
                 write_json(run.environment, {**began, "source": place})
         loader, step = components.loader, state["step"]
+        if recipe != kept and step < components.intervals.total_steps and processes.is_writer():
+            with run.explain_failure(run.recipe):
+                write_json(run.recipe, recipe_to_dict(recipe))
         info = RunInfo(
             recipe=used,
             asked=recipe,
@@ -455,6 +474,7 @@ def resume(
             loader=loader,
             step=step,
             threads_before=other_threads(began),
+            was_compiled=state["recipe"] in compiled_before(recipe),
             backbone=encoder,
         )
         report_start(info, run, on_start, quiet=show is not None)
@@ -462,6 +482,13 @@ def resume(
         writes = processes.is_writer()
     report_end(info, outcome, on_end if writes else None)
     return outcome
+
+
+def compiled_before(recipe: Recipe) -> list[dict[str, Any]]:
+    """What a recipe that is not compiled was until `resume` was given compile=False, if it was."""
+    now = recipe_to_dict(recipe)
+    uncompiled = recipe.training.compile is False
+    return [{**now, "training": {**now["training"], "compile": True}}] if uncompiled else []
 
 
 def other_threads(began: dict[str, Any]) -> int | None:
@@ -630,7 +657,38 @@ def load(run: Path | str, *, backbone: nn.Module | None = None) -> LoadedEncoder
     if str(run).startswith(HUB):
         return load_hub(str(run), backbone)
     path = Path(run)
+    refuse_exported(path)
     file = path if path.is_file() or path.suffix == ".pt" else RunDirectory(path).last
-    encoder, recipe = encoder_of(read_checkpoint(file), path, backbone)
+    try:
+        state = read_checkpoint(file)
+    except ForeignCheckpointError as error:
+        if file != path:
+            raise
+        raise no_run_error(path) from error
+    encoder, recipe = encoder_of(state, path, backbone)
     network = None if backbone is None else class_name(backbone)
     return LoadedEncoder(encoder, recipe, run=path, network=network)
+
+
+def refuse_exported(path: Path) -> None:
+    """Refuse what `eqco export` has written for other calls, with the call that loads it."""
+    if path.suffix == ".safetensors" and path.is_file():
+        raise no_run_error(path)
+    if path.suffix == ".onnx" and path.is_file():
+        raise InputError(
+            f"{path} is an ONNX graph; {LOADED}. This file is run by "
+            f"onnxruntime.InferenceSession({str(path)!r})."
+        )
+    if (path / HUB_WEIGHTS).is_file() and not RunDirectory(path).last.exists():
+        raise InputError(
+            f"{path} is a folder as eqco export --to hub writes it. Load it by "
+            f"eqco.load({f'{HUB}{path}'!r})."
+        )
+
+
+def no_run_error(path: Path) -> InputError:
+    """The error of a file that has not the recipe and the head of a run."""
+    return InputError(
+        f"{path} is no checkpoint of a run; {LOADED}. The backbone of a file of weights is "
+        f"eqco.open_weights({str(path)!r}).backbone."
+    )

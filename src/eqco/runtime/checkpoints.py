@@ -14,7 +14,13 @@ from eqco.runtime.atomic_files import atomic_write
 from eqco.runtime.errors import InputError
 from eqco.runtime.tensor_files import archive_fault
 
-__all__ = ["CheckpointError", "clear_partial", "read_checkpoint", "write_checkpoint"]
+__all__ = [
+    "CheckpointError",
+    "ForeignCheckpointError",
+    "clear_partial",
+    "read_checkpoint",
+    "write_checkpoint",
+]
 
 FORMAT = "eqco checkpoint 1"
 CHECKPOINTS = "checkpoints"  # the folder of them in a run directory
@@ -26,6 +32,10 @@ class CheckpointError(InputError):
 
 class HarmfulCheckpointError(CheckpointError):
     """A file that would have run code."""
+
+
+class ForeignCheckpointError(CheckpointError):
+    """A whole file of tensors that no run has written."""
 
 
 class NoCheckpointError(CheckpointError):
@@ -111,7 +121,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     except NoCheckpointError as error:
         raise CheckpointError(f"{error} {missing_run(path) or last_good(path)}") from error
     except CheckpointError as error:
-        raise CheckpointError(f"{error} {last_good(path)}") from error
+        raise type(error)(f"{error} {last_good(path)}") from error
 
 
 def read_verified(path: Path) -> dict[str, Any]:
@@ -131,7 +141,7 @@ def read_verified(path: Path) -> dict[str, Any]:
     except Exception as error:  # torch answers damage with almost any
         raise CheckpointError(f"{path} is damaged ({error}).") from error
     if not isinstance(state, dict) or state.get("format") != FORMAT:
-        raise CheckpointError(f"{path} is not a checkpoint of this project.")
+        raise ForeignCheckpointError(f"{path} is not a checkpoint of this project.")
     return state
 
 
