@@ -87,7 +87,7 @@ def test_bad_input_is_reported_without_traceback(arguments, message, capsys, tmp
     assert [path.name for path in tmp_path.iterdir()] == ["a-file"], "nothing is left behind"
 
 
-def test_workers_are_the_one_setting_that_a_resumed_run_takes(capsys, tmp_path):
+def test_of_its_settings_a_resumed_run_takes_workers_and_not_to_be_compiled(capsys, tmp_path):
     run = RunDirectory(tmp_path)
     began = {"source": "groceries", "data": "groceries", "images": 675}
     run.start(recipe_to_dict(named_recipe("simo", "smoke")), began)
@@ -95,6 +95,11 @@ def test_workers_are_the_one_setting_that_a_resumed_run_takes(capsys, tmp_path):
     assert "data.workers=-1; it must be at least 0" in capsys.readouterr().err
     assert main(["train", "--resume", str(tmp_path), "--data.image-size", "32"]) == 2
     assert "--data.image-size was given beside --resume" in capsys.readouterr().err
+    for value in ("True", "auto"):
+        assert main(["train", "--resume", str(tmp_path), "--training.compile", value]) == 2
+        assert "--training.compile was given beside --resume" in capsys.readouterr().err
+    assert main(["train", "--resume", str(tmp_path), "--training.compile", "False"]) == 2
+    assert f"no checkpoint at {run.last}" in capsys.readouterr().err
 
 
 def test_an_unknown_setting_is_answered_with_the_nearest(capsys):

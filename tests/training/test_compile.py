@@ -159,6 +159,50 @@ def test_a_run_keeps_what_auto_chose(chosen, monkeypatch, tmp_path):
     assert len(compiled) == 2 * chosen
 
 
+def stop_after(step):
+    """Asks for a stop the way a signal does, after a step."""
+
+    def show(report):
+        if report.step == step:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    return show
+
+
+def test_a_compiled_run_resumes_uncompiled_and_its_recipe_says_so(monkeypatch, tmp_path):
+    """From then on, also from a checkpoint that was written before."""
+    compiled, begun, run = [], [], RunDirectory(tmp_path)
+    monkeypatch.setattr("eqco.assembly.parts.compile_encoders", compiled.append)
+    monkeypatch.setattr(compiling, "missing_tool", lambda: "")
+    recipe = small(True)
+    recipe = replace(recipe, training=replace(recipe.training, keep_every=1))
+    train(noise(), recipe, out=tmp_path, encoder=tiny(), show=stop_after(4))
+    how = {"data": noise(), "encoder": tiny(), "on_start": begun.append}
+    assert resume(tmp_path, compile=False, show=stop_after(5), **how).step == 5
+    for kept in (run.read_recipe(), read_checkpoint(run.last)["recipe"]):
+        assert kept["training"]["compile"] is False
+    assert resume(tmp_path, **how).step == 6
+    assert resume(run.checkpoints / "step-00000003.pt", **how).step == 6
+    assert len(compiled) == 1
+    said = [[line for line in heading(each, "runs/simo") if "uncompiled" in line] for each in begun]
+    to_rounding = "uncompiled from here on: the same to rounding, not to the bit"
+    assert said == [
+        [f"compiled until step 4, {to_rounding}"],
+        [],
+        [f"compiled until step 3, {to_rounding}"],
+    ]
+
+
+def test_resuming_does_not_begin_to_compile_nor_change_a_complete_run(monkeypatch, tmp_path):
+    monkeypatch.setattr("eqco.assembly.parts.compile_encoders", lambda method: None)
+    monkeypatch.setattr(compiling, "missing_tool", lambda: "")
+    train(noise(), small(True), out=tmp_path, encoder=tiny())
+    with pytest.raises(InputError, match="compile=True for a run that is resumed; it can only be"):
+        resume(tmp_path, noise(), encoder=tiny(), compile=True)
+    assert resume(tmp_path, noise(), encoder=tiny(), compile=False).step == 6
+    assert RunDirectory(tmp_path).read_recipe()["training"]["compile"] is True
+
+
 class Tiny(nn.Module):
     """Little to compile."""
 
@@ -243,13 +287,10 @@ def test_a_probe_calls_nothing_compiled(running):
 @pytest.mark.skipif(bool(compiling.missing_tool()), reason="needs a C++ compiler")
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_a_compiled_run_stopped_and_resumed_equals_never_stopped(precision, tmp_path):
-    def stop(report):
-        if report.step == 3:
-            os.kill(os.getpid(), signal.SIGTERM)
-
     recipe = small(True, precision)
     train(noise(), recipe, out=tmp_path / "whole", encoder=tiny())
-    assert train(noise(), recipe, out=tmp_path / "cut", encoder=tiny(), show=stop).step == 3
+    cut = train(noise(), recipe, out=tmp_path / "cut", encoder=tiny(), show=stop_after(3))
+    assert cut.step == 3
     torch._dynamo.reset()  # as in a new process
     resume(tmp_path / "cut", noise(), encoder=tiny())
     whole, cut = (read_checkpoint(RunDirectory(tmp_path / name).last) for name in ("whole", "cut"))

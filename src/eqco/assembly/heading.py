@@ -78,8 +78,15 @@ def heading(about: "RunInfo", place: str) -> list[str]:
             f"is longer: about {size / 1e6:,.0f} MB in {images.folder} until training is complete "
             f"(--cache-gib 0 decodes in every epoch)"
         )
+    if about.unfinished:
+        lines.append(about.unfinished)
     if 0 < about.step < total:
         lines.append(f"resuming from step {about.step}")
+    if about.was_compiled and about.step < total:
+        lines.append(
+            f"compiled until step {about.step}, uncompiled from here on: the same to rounding, not "
+            f"to the bit"
+        )
     before = about.threads_before
     if before is not None and about.step < total:
         lines.append(

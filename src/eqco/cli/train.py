@@ -85,7 +85,8 @@ class Options(Recipe):
     """The run directory; runs/ and the name of the data or of the recipe if none is given."""
     resume: Path | None = None
     """A run directory or checkpoint to resume; all settings come from it, but for --data.workers if
-    they are given."""
+    they are given, and --training.compile False, with which it goes on uncompiled: the same to
+    rounding, not to the bit."""
     extend: Path | None = None
     """A run to continue as a new one: its recipe but for what is given, and all that it has trained
     (encoder, head, predictors, prototypes) from its last checkpoint. Begun anew are learning rate,
@@ -131,7 +132,10 @@ class Options(Recipe):
 
 def parse(arguments: Sequence[str]) -> Options:
     """Options with the defaults of the chosen recipe and profile."""
-    if flag := refused_flag(arguments, allowed=("--out", "--data.workers")):
+    allowed = ["--out", "--data.workers"]
+    if flag_value(arguments, "--training.compile", "") == "False":
+        allowed.append("--training.compile")
+    if flag := refused_flag(arguments, allowed=allowed):
         raise InputError(
             f"{flag} was given beside --resume, but a resumed run keeps its recipe. Leave it "
             f"out, or {beside_resume(flag)}."
@@ -261,8 +265,11 @@ def run(options: Options) -> None:
             "show": show,
         }
         if checkpoint is not None:
-            workers = given_settings(options).get("workers")
-            outcome = resume(checkpoint, options.source or None, workers=workers, **how)
+            given = given_settings(options)
+            how["workers"] = given.get("workers")
+            if given.get("compile") is False:
+                how["compile"] = False
+            outcome = resume(checkpoint, options.source or None, **how)
         else:
             outcome = train(recipe=recipe, out=place, **new_run(options), **how)
     conclude(outcome, begun[0])

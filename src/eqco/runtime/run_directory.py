@@ -6,7 +6,7 @@ import math
 import os
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
@@ -226,12 +226,24 @@ class RunDirectory:
                 )
         return began
 
-    def load(self, recipe: dict[str, Any], checkpoint: Path | None = None) -> dict[str, Any]:
-        """The state to resume from; a checkpoint of another recipe is refused."""
+    def load(
+        self,
+        recipe: dict[str, Any],
+        checkpoint: Path | None = None,
+        *,
+        earlier: Collection[dict[str, Any]] = (),
+    ) -> dict[str, Any]:
+        """The state to resume from; a checkpoint of another recipe is refused.
+
+        Args:
+            recipe: of the run, as it is now.
+            checkpoint: a file; None: the last one.
+            earlier: recipes that the run may have had when the checkpoint was written.
+        """
         path = checkpoint or self.last
         state = read_checkpoint(path)
         theirs = state.get("recipe")
-        if theirs != recipe:
+        if theirs not in (recipe, *earlier):
             differing = ", ".join(filter(None, differences(theirs, recipe))) or "its settings"
             raise CheckpointError(
                 f"{path} was written by another recipe than this run's ({differing} differ). "
