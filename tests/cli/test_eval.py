@@ -312,6 +312,26 @@ def test_an_unfinished_run_is_named_with_its_step(photos, tmp_path, capsys, monk
     assert result["rows"][-1]["name"] == "step-00000003.pt (step 3 of 6)"
 
 
+def test_training_and_exporting_name_the_step_of_an_unfinished_run(
+    photos, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    train_briefly(photos, "run", "--training.epochs", "2", "--training.keep-every", "1")
+    shutil.copytree("run", "half")
+    shutil.copy("run/checkpoints/step-00000003.pt", "half/checkpoints/last.pt")
+    for run, step in (("half", "half is not trained to its end: step 3 of 6\n"), ("run", "")):
+        capsys.readouterr()
+        for command in (
+            ["train", "--extend", run, "--training.epochs", "1"],
+            ["train", str(photos), "--init", run, "--minutes", "0.01", "--out", f"from-{run}"],
+            ["export", run, "--to", "safetensors"],
+        ):
+            assert main(command) == 0
+            said = capsys.readouterr().out
+            assert step in said
+            assert ("not trained to its end" in said) == bool(step)
+
+
 def test_weights_without_data_of_their_own_need_some(light, photos, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["eval", str(light)]) == 2

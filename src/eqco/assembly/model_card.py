@@ -7,10 +7,10 @@ from typing import Any
 
 from eqco.assembly.onnx_files import RESIZE_TOLERANCE
 from eqco.assembly.preprocessing import preprocessing_code, timm_difference
-from eqco.assembly.weights import Weights
+from eqco.assembly.weights import Weights, run_of
 from eqco.recipes import recipe_to_dict
 from eqco.runtime.records import code_version
-from eqco.runtime.run_directory import RunDirectory, read_json
+from eqco.runtime.run_directory import read_json
 
 __all__ = ["RunFacts", "model_card", "run_facts"]
 
@@ -24,7 +24,7 @@ def run_facts(weights: Weights, given: Path) -> RunFacts:
     """
     if weights.recipe is None:
         return {}
-    run = RunDirectory(given if given.is_dir() else given.resolve().parent.parent)
+    run = run_of(given)
     if not run.environment.exists():  # a checkpoint that was taken out of its run
         return {}
     environment = read_json(run.environment)

@@ -21,7 +21,7 @@ from eqco.assembly.hub import load_hub
 from eqco.assembly.hub_files import HUB, HUB_WEIGHTS
 from eqco.assembly.loaded import LoadedEncoder
 from eqco.assembly.parts import build_components, training_split
-from eqco.assembly.weights import Weights, encoder_of, open_weights
+from eqco.assembly.weights import Weights, encoder_of, open_weights, unfinished_note
 from eqco.data import Source, StepLoader, open_source, write_unreadable
 from eqco.data.cache import CachedImages, cached_side, fill_cache, fits_cache
 from eqco.data.images import StoredImages
@@ -67,6 +67,8 @@ class RunInfo:
     was_compiled: bool = False
     """Whether a run that resumes uncompiled was compiled before."""
     backbone: nn.Module | None = None
+    unfinished: str = ""
+    """Of a run whose weights it begins with: that it is not complete, and its step."""
     """A module of the user's own, in place of the recipe's."""
 
     @property
@@ -201,6 +203,7 @@ def train(
             loader=components.loader,
             step=0,
             backbone=encoder,
+            unfinished="" if weights is None else unfinished_note(weights),
         )
         with write_lock(run):
             if processes.is_writer():

@@ -35,7 +35,17 @@ from eqco.runtime.errors import InputError
 from eqco.runtime.run_directory import RunDirectory, read_object
 from eqco.runtime.tensor_files import read_tensor_file
 
-__all__ = ["Weights", "encoder_of", "half_of", "open_weights", "pixels", "random_like"]
+__all__ = [
+    "Weights",
+    "encoder_of",
+    "half_of",
+    "open_weights",
+    "pixels",
+    "random_like",
+    "run_of",
+    "unfinished_note",
+    "unfinished_step",
+]
 
 TORCHVISION = "torchvision:"
 # What an exported file tells of itself: the network, and the size of image.
@@ -432,6 +442,30 @@ def encoder_of(
 
 def own_network(path: Path) -> str | None:
     """The class of the user's module that a run trained; None: the recipe's, or nobody knows."""
-    run = RunDirectory(path if path.is_dir() else path.resolve().parent.parent)
+    run = run_of(path)
     found = read_object(run.environment).get("network") if run.environment.exists() else None
     return None if found is None else str(found)
+
+
+def run_of(path: Path) -> RunDirectory:
+    """The directory of a run, or of one of its checkpoints; of other weights no run is there."""
+    return RunDirectory(path if path.is_dir() else path.resolve().parent.parent)
+
+
+def unfinished_step(weights: Weights) -> str:
+    """How far a run has come that is not complete; empty where it is, or is not known."""
+    if weights.recipe is None:
+        return ""
+    run = run_of(Path(weights.name))
+    # a checkpoint may have been taken out of its run
+    began = read_object(run.environment) if run.environment.exists() else {}
+    if "steps_per_epoch" not in began:
+        return ""
+    total = weights.recipe.training.epochs * began["steps_per_epoch"]
+    return "" if weights.step == total else f"step {weights.step} of {total}"
+
+
+def unfinished_note(weights: Weights) -> str:
+    """A line for people that names a run which is not complete; empty where it is."""
+    step = unfinished_step(weights)
+    return f"{weights.name} is not trained to its end: {step}" if step else ""

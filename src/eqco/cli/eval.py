@@ -14,6 +14,7 @@ from rich.console import Console
 from eqco.assembly import Weights
 from eqco.assembly.comparison import compare_encoder
 from eqco.assembly.parts import check_device
+from eqco.assembly.weights import run_of, unfinished_note, unfinished_step
 from eqco.cli.progress import show_stage
 from eqco.cli.weights import (
     AS_IN_WEIGHTS,
@@ -31,7 +32,6 @@ from eqco.evaluation.linear import LINEAR_PROTOCOLS, LinearProtocol
 from eqco.report.evaluation import evaluation_files, print_evaluation, write_evaluation
 from eqco.runtime.atomic_files import refuse_existing, refuse_unwritable
 from eqco.runtime.errors import InputError
-from eqco.runtime.run_directory import RunDirectory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,7 +155,7 @@ def run(
                 markup=False,
                 highlight=False,
             )
-    if step := unfinished_step(encoder, began):
+    if step := unfinished_step(encoder):
         encoder = replace(encoder, name=f"{encoder.name} ({step})")
     # what is damaged must be gone before features are made, which know images by their number
     check: Check = "decode" if on_unreadable == "skip" else "header"
@@ -214,11 +214,6 @@ def default_out(weights: Path, protocol: str, *, overwrite: bool) -> Path:
     return next(each for each in places if overwrite or not (each / f"{protocol}.json").exists())
 
 
-def run_of(weights: Path) -> RunDirectory:
-    """The directory of a run, or of one of its checkpoints; of other weights no run is there."""
-    return RunDirectory(weights if weights.is_dir() else weights.resolve().parent.parent)
-
-
 def run_environment(weights: Weights, given: Path) -> dict[str, Any]:
     """What the run of these weights began with; of other weights nothing."""
     if weights.recipe is None:
@@ -226,14 +221,6 @@ def run_environment(weights: Weights, given: Path) -> dict[str, Any]:
     run = run_of(given)
     # a checkpoint may have been taken out of its run
     return run.read_environment() if run.environment.exists() else {}
-
-
-def unfinished_step(weights: Weights, began: dict[str, Any]) -> str:
-    """How far a run has come that is not complete; empty where it is, or is not known."""
-    if weights.recipe is None or "steps_per_epoch" not in began:
-        return ""
-    total = weights.recipe.training.epochs * began["steps_per_epoch"]
-    return "" if weights.step == total else f"step {weights.step} of {total}"
 
 
 def own_data(weights: Weights, began: dict[str, Any]) -> str:
@@ -265,8 +252,8 @@ def own_policy(weights: Weights, began: dict[str, Any], source: str) -> OnUnread
 
 def notes(weights: Weights, began: dict[str, Any], source: str) -> Iterator[str]:
     """What a reader of the table must know of a run."""
-    if step := unfinished_step(weights, began):
-        yield f"{weights.name} is not trained to its end: {step}"
+    if note := unfinished_note(weights):
+        yield note
     own = began.get("source")
     if own is not None and began["unlabelled"] and resolved_name(source) == own:
         yield (

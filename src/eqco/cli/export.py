@@ -10,7 +10,7 @@ from eqco.assembly.export import SUFFIXES, Format, export_weights
 from eqco.assembly.hub import card_header
 from eqco.assembly.hub_files import HUB_CARD
 from eqco.assembly.model_card import model_card, run_facts
-from eqco.assembly.weights import half_of
+from eqco.assembly.weights import half_of, unfinished_note
 from eqco.cli.weights import AS_IN_WEIGHTS, Network
 from eqco.encoders import Half
 from eqco.runtime.atomic_files import (
@@ -96,6 +96,8 @@ def run(
     files = file.rglob("*.safetensors") if to == "hub" else [file]
     size = sum(each.stat().st_size for each in files)
     print(f"written: {file} ({size / 1e6:.1f} MB) and {card}")
+    if note := unfinished_note(encoder):
+        print(note)
     print("load it with:")
     for line in exported.usage:
         print(f"    {line}")
