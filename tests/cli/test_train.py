@@ -11,6 +11,7 @@ from faults.trainings import logged_step
 from photos import save_photos
 from rich.text import Text
 
+import eqco
 from eqco.cli.main import main
 from eqco.cli.train import parse
 from eqco.data import open_source
@@ -67,6 +68,10 @@ def test_recipes_are_listed_and_shown(columns, capsys, monkeypatch):
             "new run: eqco train DATA --recipe … --out OTHER",
         ),
         (["--resume", "a", "--minutes", "3"], "new run: eqco train DATA --minutes … --out OTHER"),
+        (
+            ["--resume", "a", "--training.epochs", "3"],
+            "train it longer as a new run: eqco train --extend RUN --training.epochs …",
+        ),
         (["--resume", "a", "--extend", "b"], "leave out --resume: eqco train --extend RUN makes"),
         (["--device", "cuda:7"], "--device cuda:7 cannot be used here"),
         (["--device", "toaster"], "--device toaster is no device; choose cpu"),
@@ -75,6 +80,11 @@ def test_recipes_are_listed_and_shown(columns, capsys, monkeypatch):
             ["--recipe", "cmc", "--training.epochs", "1"],
             "one epoch has room for none, since training.epochs=1. Train for longer, or give "
             "others by --optimiser.drops (without a number: none)",
+        ),
+        (
+            ["--extend", "a-file"],
+            "--extend a-file is a file, and a run is extended from its last checkpoint. Give the "
+            "run directory that it is of.",
         ),
         (["--out", "a-file"], "a-file is a file, and a run is a folder. Choose another --out."),
     ],
@@ -377,6 +387,11 @@ def test_a_run_is_extended_from_its_weights_by_a_new_schedule(tmp_path, capsys):
     assert "--recipe was given beside --extend" in capsys.readouterr().err
     assert main(["train", "--extend", str(tmp_path / "run"), "--init", "random"]) == 2
     assert "choose one" in capsys.readouterr().err
+    file = tmp_path / "run" / "checkpoints" / "last.pt"
+    assert main(["train", "--extend", str(file)]) == 2
+    assert f"Give the run directory: {tmp_path / 'run'}." in capsys.readouterr().err
+    with pytest.raises(InputError, match=f"Give the run directory: {tmp_path / 'run'}"):
+        eqco.train(extend=file)
 
 
 def test_every_extension_draws_anew_by_a_seed_of_its_own(tmp_path):

@@ -21,7 +21,7 @@ from eqco.assembly.hub import load_hub
 from eqco.assembly.hub_files import HUB, HUB_WEIGHTS
 from eqco.assembly.loaded import LoadedEncoder
 from eqco.assembly.parts import build_components, training_split
-from eqco.assembly.weights import Weights, encoder_of, open_weights, unfinished_note
+from eqco.assembly.weights import Weights, encoder_of, open_weights, run_of, unfinished_note
 from eqco.data import Source, StepLoader, open_source, write_unreadable
 from eqco.data.cache import CachedImages, cached_side, fill_cache, fits_cache
 from eqco.data.images import StoredImages
@@ -66,9 +66,9 @@ class RunInfo:
     """That a resumed run began with, where it computes in another number now."""
     was_compiled: bool = False
     """Whether a run that resumes uncompiled was compiled before."""
-    backbone: nn.Module | None = None
     unfinished: str = ""
     """Of a run whose weights it begins with: that it is not complete, and its step."""
+    backbone: nn.Module | None = None
     """A module of the user's own, in place of the recipe's."""
 
     @property
@@ -202,8 +202,8 @@ def train(
             source=source,
             loader=components.loader,
             step=0,
-            backbone=encoder,
             unfinished="" if weights is None else unfinished_note(weights),
+            backbone=encoder,
         )
         with write_lock(run):
             if processes.is_writer():
@@ -329,12 +329,26 @@ def refuse_other_beginning(
     """Refuse first weights, or no recipe, beside a run that is extended."""
     if init is not None:
         raise InputError(f"--init {init} beside --extend {extend}: choose one.")
+    refuse_extended_file(extend)
     if recipe is None:
         file = RunDirectory(Path(extend)).recipe
         raise InputError(
             f"extend={str(extend)!r} without the recipe of that run. Give recipe="
             f"eqco.read_recipe({str(file)!r}) and, to draw anew, another seed."
         )
+
+
+def refuse_extended_file(extend: Path | str) -> None:
+    """Refuse a checkpoint in place of the run that is extended, which tells its recipe and data."""
+    path = Path(extend)
+    if not path.is_file():
+        return
+    run = run_of(path)
+    place = f": {run.quoted}" if run.recipe.exists() else " that it is of"
+    raise InputError(
+        f"--extend {extend} is a file, and a run is extended from its last checkpoint. Give the "
+        f"run directory{place}."
+    )
 
 
 def is_paired(encoder: Encoder) -> bool:

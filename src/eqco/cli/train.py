@@ -17,7 +17,7 @@ from eqco.assembly import check_processes, resume, train
 from eqco.assembly.choosing import DEFAULT_MINUTES
 from eqco.assembly.heading import format_steps, heading
 from eqco.assembly.parts import training_split
-from eqco.assembly.runs import RunInfo
+from eqco.assembly.runs import RunInfo, refuse_extended_file
 from eqco.cli.flags import flag_value
 from eqco.cli.help_text import help_text
 from eqco.cli.launch import (
@@ -159,6 +159,7 @@ def parse(arguments: Sequence[str]) -> Options:
             )
     notes: tuple[str, ...] = ()
     if extended:
+        refuse_extended_file(extended)
         recipe = recipe_from_dict(RunDirectory(Path(extended)).read_recipe())
         before = recipe.training.seed
         recipe = with_settings(recipe, seed=next_seed(before))
@@ -187,6 +188,8 @@ def beside_resume(flag: str) -> str:
     """What to do instead of giving this flag to a resumed run."""
     if flag == "--extend":
         return "leave out --resume: eqco train --extend RUN makes a new run, from its last weights"
+    if flag == "--training.epochs":
+        return "train it longer as a new run: eqco train --extend RUN --training.epochs …"
     own = {"--recipe", "--profile", "--minutes"}  # those that no recipe of a file goes with
     file = "" if flag in own else "--recipe RUN/recipe.json "
     return f"start a new run: eqco train DATA {file}{flag} … --out OTHER"
