@@ -7,12 +7,13 @@ import torch
 from torch.testing import assert_close
 
 from eqco.assembly import parts
-from eqco.assembly.assessment import assess, is_clearly_above
+from eqco.assembly.assessment import AssessedRow, Assessment, assess, is_clearly_above
 from eqco.assembly.parts import validation_splits
 from eqco.assembly.weights import pixels
 from eqco.data import Source, Split
 from eqco.data.images import MemoryImages
 from eqco.encoders import ColourHistogram
+from eqco.evaluation.scores import share_interval
 
 
 def made_up(count, seed=0):
@@ -98,3 +99,32 @@ def test_clearly_above_is_the_exact_sign_test(better, worse):
 def test_of_two_images_nothing_is_clear():
     right = torch.ones(2, dtype=torch.bool)
     assert not is_clearly_above(right, ~right)
+
+
+@pytest.mark.parametrize(
+    ("count", "theirs", "ours", "undecided"),
+    [
+        (5, 0, 5, True),  # a chance of 1/32, with two sides 1/16
+        (6, 0, 6, False),
+        (6, 0, 3, False),  # 6 would have been clear
+        (40, 35, 40, True),  # nobody can be ahead by more than 5
+        (40, 34, 39, False),
+        (40, 36, 20, False),  # behind, and clearly
+        (100, 98, 100, False),  # from here on differences say something
+    ],
+)
+def test_undecided_is_what_not_even_the_best_encoder_could_win(count, theirs, ours, undecided):
+    rows = []
+    for name, right in (("raw pixels", theirs), ("this encoder", ours)):
+        right_ones = torch.arange(count) < right
+        share = share_interval(right, count)
+        rows.append(
+            AssessedRow(
+                name=name, knn=share, probe=share, knn_hits=right_ones, probe_hits=right_ones
+            )
+        )
+    val = split("val", count, 0)
+    found = Assessment(rows=tuple(rows), train=val, val=val, train_features=None, val_features=None)
+    pairs = (("raw pixels", "knn"), ("raw pixels", "probe"))
+    assert found.undecided == (pairs if undecided else ())
+    assert set(found.undecided) <= set(found.not_beaten)

@@ -55,7 +55,8 @@ def test_a_warning_names_what_to_change_in_commands_that_are_understood(tmp_path
         loader=SimpleNamespace(split=images),
         backbone=None,
     )
-    found = SimpleNamespace(not_beaten=(("raw pixels", "knn"), ("raw pixels", "probe")))
+    pairs = ("raw pixels", "knn"), ("raw pixels", "probe")
+    found = SimpleNamespace(not_beaten=pairs, undecided=())
     first, *advice = warnings(found, begun, place)
     assert first == "warning: this encoder is not clearly better than raw pixels (kNN, probe)."
     longer, larger, batch = (shlex.split(line.partition("eqco train ")[2]) for line in advice)
@@ -85,7 +86,7 @@ def test_a_warning_names_calls_in_python_where_no_command_has_the_data_or_the_ne
             loader=SimpleNamespace(split=range(3000)),
             backbone=backbone,
         )
-        found = SimpleNamespace(not_beaten=(("raw pixels", "knn"),))
+        found = SimpleNamespace(not_beaten=(("raw pixels", "knn"),), undecided=())
         return [line.partition(":")[2].strip() for line in warnings(found, begun, place)[1:]]
 
     own = {"source": "/home/me/photos", "network": "Mine"}
@@ -94,6 +95,32 @@ def test_a_warning_names_calls_in_python_where_no_command_has_the_data_or_the_ne
     assert first == f"eqco.train(…, {longer}"
     assert larger.startswith("eqco.train(…, image_size=64, out=")
     assert batch.startswith("eqco.train(…, num_queries=64, out=")
+
+
+def test_where_the_images_are_too_few_it_is_said_in_place_of_what_to_train(tmp_path):
+    """What training cannot change is answered with more labels; the rest keeps its commands."""
+    place, recipe = tmp_path / "run", named_recipe("simo", "folder")
+    RunDirectory(place).start({}, {"source": "/home/me/photos", "data": "photos", "images": 40})
+    begun = SimpleNamespace(
+        recipe=recipe,
+        source=SimpleNamespace(sizes={(80, 90): 40}),
+        loader=SimpleNamespace(split=range(40)),
+        backbone=None,
+    )
+    pairs = ("raw pixels", "knn"), ("colour histogram", "knn")
+    found = SimpleNamespace(
+        not_beaten=pairs, undecided=pairs, val_features=SimpleNamespace(values=range(4))
+    )
+    assert warnings(found, begun, place) == [
+        "too few labelled validation images (4) to tell whether this encoder is better than raw "
+        "pixels (kNN); colour histogram (kNN): even one that is right on all of them would not be "
+        "clearly ahead. Label more images, so that 100 or more are for validation."
+    ]
+    found.undecided = pairs[:1]
+    few, warning, *advice = warnings(found, begun, place)
+    assert "better than raw pixels (kNN):" in few
+    assert warning == "warning: this encoder is not clearly better than colour histogram (kNN)."
+    assert advice[0].startswith("  train longer:")
 
 
 def test_the_command_that_tests_is_named_where_there_are_test_images(tmp_path):

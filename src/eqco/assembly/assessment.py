@@ -19,7 +19,7 @@ from eqco.encoders import ColourHistogram, Pixels
 from eqco.evaluation.features import Features, extract_features, extract_several
 from eqco.evaluation.knn import knn_predictions, usual_neighbours
 from eqco.evaluation.probe import probe_accuracy
-from eqco.evaluation.scores import Interval, hits, share_interval
+from eqco.evaluation.scores import ENOUGH, Interval, hits, share_interval
 
 __all__ = ["AssessedRow", "Assessment", "assess", "sample_features"]
 
@@ -60,6 +60,22 @@ class Assessment:
                 ours, theirs = (getattr(each, f"{measure}_hits") for each in (encoder, row))
                 if not is_clearly_above(ours, theirs):
                     pairs.append((row.name, measure))
+        return tuple(pairs)
+
+    @property
+    def undecided(self) -> tuple[tuple[str, str], ...]:
+        """Those of `not_beaten` that so few images cannot decide: one that is right on all of them
+        would not be clearly ahead either, and the encoder is not clearly behind.
+        """
+        encoder = self.rows[-1]
+        rows = {row.name: row for row in self.rows}
+        pairs = []
+        for name, measure in self.not_beaten:
+            ours, theirs = (getattr(each, f"{measure}_hits") for each in (encoder, rows[name]))
+            best = torch.ones_like(theirs)
+            too_few = len(theirs) < ENOUGH and not is_clearly_above(best, theirs)
+            if too_few and not is_clearly_above(theirs, ours):
+                pairs.append((name, measure))
         return tuple(pairs)
 
 

@@ -127,18 +127,42 @@ def how_to_test(begun: RunInfo, place: Path) -> str:
 
 
 def warnings(found: Assessment, begun: RunInfo, place: Path) -> list[str]:
-    """Where the encoder is not clearly better: what it does not beat, and what to try."""
-    pairs = found.not_beaten
-    if not pairs:
-        return []
+    """Where the encoder is not clearly better: what it does not beat, and what to try; of what so
+    few images cannot decide, that more are needed.
+    """
+    undecided = found.undecided
+    few = [] if not undecided else [too_few(undecided, len(found.val_features.values))]
+    pairs = [pair for pair in found.not_beaten if pair not in undecided]
+    return [*few, *what_to_try(pairs, begun, place)] if pairs else few
+
+
+def too_few(pairs: Sequence[tuple[str, str]], count: int) -> str:
+    """That so many validation images cannot tell whether the encoder is better."""
+    return (
+        f"too few labelled validation images ({count}) to tell whether this encoder is better than "
+        f"{names_of(pairs)}: even one that is right on all of them would not be clearly ahead. "
+        f"Label more images, so that {ENOUGH} or more are for validation."
+    )
+
+
+def names_of(pairs: Sequence[tuple[str, str]]) -> str:
+    """Baselines with the measures they are named for.
+
+    >>> names_of([("raw pixels", "knn"), ("raw pixels", "probe"), ("colour histogram", "knn")])
+    'raw pixels (kNN, probe); colour histogram (kNN)'
+    """
     by: dict[str, list[str]] = {}
     for name, measure in pairs:
         by.setdefault(name, []).append(MEASURES[measure])
-    names = "; ".join(f"{name} ({', '.join(measures)})" for name, measures in by.items())
+    return "; ".join(f"{name} ({', '.join(measures)})" for name, measures in by.items())
+
+
+def what_to_try(pairs: Sequence[tuple[str, str]], begun: RunInfo, place: Path) -> list[str]:
+    """A warning that names what the encoder does not beat, and commands that may help."""
     recipe = begun.recipe
     epochs, size = 2 * recipe.training.epochs, 2 * recipe.data.image_size
     usual = choose_batch(Facts(images=len(begun.loader.split), side=size, minutes=1.0))
-    warning = f"warning: this encoder is not clearly better than {names}."
+    warning = f"warning: this encoder is not clearly better than {names_of(pairs)}."
     lines = [warning]
     if recipe.training.epochs < MOST_EPOCHS:
         lines.append(f"  train longer:   {RunDirectory(place).longer_training(epochs)}")
