@@ -1,6 +1,8 @@
 """Compile auto: in long runs, where a trial is faster; kept by the run, refused where it fails."""
 
+import importlib
 import os
+import re
 import signal
 from dataclasses import replace
 
@@ -133,12 +135,56 @@ def test_the_trial_leaves_encoder_and_generator_as_they_were(monkeypatch):
 
 def test_compiling_is_refused_without_a_compiler_and_with_several_processes(monkeypatch, tmp_path):
     monkeypatch.setattr(compiling.shutil, "which", lambda name: None)
-    with pytest.raises(InputError, match=r"but a C\+\+ compiler is missing here"):
+    missing = r"but a C\+\+ compiler is missing here.*--training.compile False \(also beside"
+    with pytest.raises(InputError, match=missing):
         train(noise(), small(True), out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
     monkeypatch.setattr(processes, "world_size", lambda: 2)
     with pytest.raises(InputError, match=r"training.compile=True with 2 processes"):
         compiling.check_compiler(torch.device("cpu"))
+
+
+@pytest.fixture
+def broken_compiler(monkeypatch):
+    """A compiler that is found and ends with an error, and nothing kept of one that worked."""
+    torch._dynamo.reset()
+    monkeypatch.setattr(compiling, "missing_tool", lambda: "")
+    settings = {"cpp.cxx": (None, "/bin/false"), "force_disable_caches": True}
+    with importlib.import_module("torch._inductor.config").patch(settings):
+        yield
+    torch._dynamo.reset()
+
+
+@pytest.mark.end_to_end
+def test_auto_leaves_a_compiler_that_fails_and_says_so_in_a_line(broken_compiler, capsys):
+    assert pays() is False
+    first, said, *others = capsys.readouterr().err.splitlines()
+    assert first.startswith("a long training: trying")
+    assert re.fullmatch(r"compiling was tried and failed \(.+\); training goes on uncompiled", said)
+    assert not others
+
+
+@pytest.mark.end_to_end
+def test_a_compiler_that_fails_ends_a_run_in_words_and_it_resumes_uncompiled(
+    broken_compiler, monkeypatch, tmp_path
+):
+    failing = (
+        r"training.compile=True, but the compiler fails here \(.+\). Mend it, or give "
+        r"--training.compile False \(also beside --resume\)."
+    )
+    with pytest.raises(InputError, match=failing):
+        train(noise(), small(True), out=tmp_path, encoder=tiny())
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr("eqco.assembly.parts.compile_encoders", lambda method: None)
+        train(noise(), small(True), out=tmp_path, encoder=tiny(), show=stop_after(4))
+    with pytest.raises(InputError, match=failing):
+        resume(tmp_path, noise(), encoder=tiny())
+    assert resume(tmp_path, noise(), encoder=tiny(), compile=False).step == 6
+
+
+def test_other_errors_of_a_compiled_training_stay_as_they_are():
+    with pytest.raises(RuntimeError, match="shapes"), compiling.explain_compiler():
+        raise RuntimeError("shapes do not match")
 
 
 @pytest.mark.parametrize("chosen", [True, False])

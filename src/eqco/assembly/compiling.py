@@ -5,8 +5,10 @@ import os
 import shutil
 import sys
 import sysconfig
+import textwrap
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -17,7 +19,7 @@ from eqco.methods import Method
 from eqco.runtime import processes
 from eqco.runtime.errors import InputError
 
-__all__ = ["check_compiler", "compile_encoders", "compiling_pays"]
+__all__ = ["check_compiler", "compile_encoders", "compiling_pays", "explain_compiler"]
 
 # What compiling gains differs between networks and machines (benchmarks/compiling.py), so that a
 # long run tries it, which costs the compiler's wait and a few passes. A pass is one view's, forward
@@ -25,6 +27,8 @@ __all__ = ["check_compiler", "compile_encoders", "compiling_pays"]
 LONG = 1200.0  # seconds of all passes of a training
 GAIN = 0.05  # the share of a pass that has to be saved
 TIMED_PASSES = 3
+
+COMPILER = ("torch._dynamo", "torch._inductor")  # the packages of its errors
 
 
 def compile_encoders(method: Method) -> None:
@@ -51,8 +55,35 @@ def check_compiler(device: torch.device) -> None:
     if lacking:
         raise InputError(
             f"training.compile=True, but {lacking} is missing here. Install it, as by apt install "
-            f"g++ python3-dev, or start a run with --training.compile False."
+            f"g++ python3-dev, or give --training.compile False (also beside --resume)."
         )
+
+
+@contextmanager
+def explain_compiler() -> Iterator[None]:
+    """Errors of a compiler that is there and does not work, in the words of the setting.
+
+    They come in a step, mostly the first: a trial beforehand takes longer than the step itself.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not any(kind.__module__.startswith(COMPILER) for kind in type(error).__mro__):
+            raise
+        raise InputError(
+            f"training.compile=True, but the compiler fails here ({first_line(error)}). Mend it, "
+            f"or give --training.compile False (also beside --resume)."
+        ) from error
+
+
+def first_line(error: Exception) -> str:
+    """What an error says first, cut to a line.
+
+    >>> first_line(RuntimeError("no space left.\\nSet TORCH_LOGS for more")), first_line(OSError())
+    ('no space left', 'OSError')
+    """
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return textwrap.shorten(lines[0], 160, placeholder=" …").rstrip(".")
 
 
 def missing_tool() -> str:
@@ -73,7 +104,7 @@ def compiling_pays(
     bn_groups: int = 1,
 ) -> bool:
     """What auto chooses: to compile networks of ours, on a CPU, by one process, in a long run,
-    where a trial shows that it saves time. The wait for the trial is announced.
+    where a trial shows that it saves time. The wait for the trial is announced, and that it failed.
 
     Args:
         encoder: what is trained, by `num_images` of `size` pixels at once.
@@ -96,8 +127,16 @@ def compiling_pays(
         flush=True,
     )
     compiled = copy.deepcopy(encoder).train()
-    compile_encoder(compiled)
-    before, after = seconds_per_pass([plain, compiled], images, precision)
+    try:
+        compile_encoder(compiled)
+        before, after = seconds_per_pass([plain, compiled], images, precision)
+    except Exception as error:  # compilers raise almost any
+        print(
+            f"compiling was tried and failed ({first_line(error)}); training goes on uncompiled",
+            file=sys.stderr,
+            flush=True,
+        )
+        return False
     return after < (1 - GAIN) * before
 
 

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from eqco.assembly.choosing import DEFAULT_MINUTES, choose_recipe
+from eqco.assembly.compiling import explain_compiler
 from eqco.assembly.heading import UNREADABLE, heading
 from eqco.assembly.hub import load_hub
 from eqco.assembly.hub_files import HUB, HUB_WEIGHTS
@@ -624,7 +625,8 @@ def finish(
         return Outcome(path=run.path, step=step, probe=read_object(run.result)["probe"])
     if isinstance(images, CachedImages):
         fill_cache(images)  # which the probe at the end reads too
-    outcome = run_training(components, run, recipe_to_dict(recipe), state=state, show=show)
+    with explain_compiler() if components.compiled else nullcontext():
+        outcome = run_training(components, run, recipe_to_dict(recipe), state=state, show=show)
     if outcome.stopped_by is None and processes.is_writer():
         write_json(
             run.result,
