@@ -12,6 +12,7 @@ from photos import save_photos
 from rich.text import Text
 
 import eqco
+from eqco.assembly import train
 from eqco.cli.main import main
 from eqco.cli.train import parse
 from eqco.data import open_source
@@ -110,6 +111,21 @@ def test_of_its_settings_a_resumed_run_takes_workers_and_not_to_be_compiled(caps
         assert "--training.compile was given beside --resume" in capsys.readouterr().err
     assert main(["train", "--resume", str(tmp_path), "--training.compile", "False"]) == 2
     assert f"no checkpoint at {run.last}" in capsys.readouterr().err
+
+
+@pytest.mark.end_to_end
+def test_a_compiled_run_is_resumed_uncompiled_by_the_command(capsys, tmp_path, monkeypatch):
+    def stop(report):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr("eqco.assembly.parts.check_compiler", lambda device: None)
+    monkeypatch.setattr("eqco.assembly.parts.compile_encoders", lambda method: None)
+    monkeypatch.setattr("eqco.cli.train.conclude", lambda outcome, begun: None)
+    recipe = with_settings(named_recipe("simo", "smoke"), compile=True)
+    assert train("groceries", recipe, out=tmp_path, show=stop).step == 5
+    assert main(["train", "--resume", str(tmp_path), "--training.compile=False"]) == 0
+    assert "compiled until step 5, uncompiled from here on" in capsys.readouterr().out
+    assert RunDirectory(tmp_path).read_recipe()["training"]["compile"] is False
 
 
 def test_an_unknown_setting_is_answered_with_the_nearest(capsys):
