@@ -206,6 +206,9 @@ CASES = {
     ),
     "moco, K < N": tiny(MoCoSettings(queue_size=5, shuffle_bn=False)),
     "cpc": tiny(CPCSettings(grid=3), data=DataSettings(image_size=12)),
+    "cpc, sampled": tiny(
+        CPCSettings(grid=3, other_images_only=True, count=5), data=DataSettings(image_size=12)
+    ),
     "cpc, colour drop": tiny(
         CPCSettings(grid=3, colour_drop=True), data=DataSettings(image_size=12)
     ),

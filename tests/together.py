@@ -142,6 +142,9 @@ CASES = {
     "cpc, other images": tiny(
         CPCSettings(grid=3, other_images_only=True), data=DataSettings(image_size=12)
     ),
+    "cpc, sampled": tiny(
+        CPCSettings(grid=3, other_images_only=True, count=5), data=DataSettings(image_size=12)
+    ),
     "byol, in two micro-batches": tiny(BYOLSettings(), accumulation_steps=2),
     "mocov3, sampled": tiny(MoCoV3Settings(count=4), head="mocov3"),
     "swav, queue": tiny(

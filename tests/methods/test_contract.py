@@ -100,6 +100,7 @@ VARIANTS = {
     "simclr, sampled": SimCLRSettings(count=4),
     "simclrv2, sampled": SimCLRv2Settings(count=4, queue_size=9),
     "simclrv2, no memory": SimCLRv2Settings(queue_size=0),
+    "cpc, sampled": CPCSettings(grid=2, other_images_only=True, count=4),
     "swav, queue": SwAVSettings(num_prototypes=8, queue_size=30, queue_epoch=0, frozen_epochs=0),
 }
 

@@ -85,11 +85,13 @@ def turned(grid):
     return [[grid[c][GRID - 1 - r] for c in range(GRID)] for r in range(GRID)]
 
 
-def published_objective(method, images, loss_of):
+def published_objective(method, images, loss_of, drawn=None):
     """The sum over directions and offsets of the mean over predictions of `loss_of`.
 
     `loss_of(prediction, target, others)` gets the other patches' targets with whether each is of
-    another image. Patches of 3 pixels at every third; from one row on they do not overlap.
+    another image. Patches of 3 pixels at every third; from one row on they do not overlap. `drawn`
+    has the numbers of the patches that each prediction has as negatives, contrast by contrast;
+    None: all.
     """
     features, targets = [], []
     for image in images:
@@ -103,12 +105,19 @@ def published_objective(method, images, loss_of):
         features.append(rows)
         head = method.encoder.head
         targets.append([[head.weight @ each + head.bias for each in row] for row in rows])
-    total = 0.0
+    places = [(r, c) for r in range(GRID) for c in range(GRID)]
+    # patches are numbered row by row, image after image
+    numbers = [
+        [[GRID**2 * n + GRID * r + c for c in range(GRID)] for r in range(GRID)]
+        for n in range(len(images))
+    ]
+    total, contrasts = 0.0, iter(drawn or ())
     grids, goals = features, targets
     for direction in range(len(method.contexts)):
         contexts = [context_by_loops(method.contexts[direction], grid) for grid in grids]
         for number, offset in enumerate((1, 2)):
             predictor = method.predictors[direction][number]
+            rows = iter(next(contrasts)) if drawn else None
             losses = []
             for n in range(len(images)):
                 for r in range(GRID - offset):
@@ -116,16 +125,20 @@ def published_objective(method, images, loss_of):
                         weight = predictor.weight[:, :, 0, 0]
                         prediction = weight @ contexts[n][r][c] + predictor.bias
                         target = goals[n][r + offset][c]
+                        wanted = None if rows is None else next(rows).tolist()
                         others = [
                             (goals[m][s][d], m != n)
                             for m in range(len(images))
-                            for s in range(GRID)
-                            for d in range(GRID)
+                            for s, d in places
                             if (m, s, d) != (n, r + offset, c)
+                            and (wanted is None or numbers[m][s][d] in wanted)
                         ]
+                        assert wanted is None or len(others) == len(wanted)
                         losses.append(loss_of(prediction, target, others))
             total = total + sum(losses) / len(losses)
-        grids, goals = [turned(grid) for grid in grids], [turned(grid) for grid in goals]
+        grids, goals, numbers = (
+            [turned(grid) for grid in each] for each in (grids, goals, numbers)
+        )
     return total
 
 
@@ -156,14 +169,21 @@ def eqco_loss(prediction, target, others):
             Objective(temperature=0.3, alpha=500),
             eqco_loss,
         ),
+        (
+            replace(PLAIN, other_images_only=True, count=4),
+            Objective(temperature=0.3, alpha=500),
+            eqco_loss,
+        ),
     ],
-    ids=["published", "EqCo"],
+    ids=["published", "EqCo", "EqCo, some drawn"],
 )
 def test_the_loss_is_the_published_one_in_value_and_gradient(settings, objective, loss_of):
     method, batch = built(settings, objective), some_batch()
     parameters = list(method.parameters())
-    ours = method(batch, step=0).loss
-    published = published_objective(method, batch.views[0], loss_of)
+    output = method(batch, step=0)
+    ours, drawn = output.loss, [each.negatives.indices for each in output.contrasts]
+    drawn = drawn if settings.count is not None else None
+    published = published_objective(method, batch.views[0], loss_of, drawn)
     assert_close(ours, published, rtol=1e-11, atol=1e-11)
     for mine, theirs in zip(
         torch.autograd.grad(ours, parameters),
@@ -171,6 +191,49 @@ def test_the_loss_is_the_published_one_in_value_and_gradient(settings, objective
         strict=True,
     ):
         assert_close(mine, theirs, rtol=1e-9, atol=1e-11)
+
+
+SAMPLED = replace(PLAIN, other_images_only=True, count=7)
+
+
+def drawn_by(settings, step=0, seed=0, num_images=5):
+    """The numbers of the patches that each query has as negatives, contrast by contrast."""
+    method = built(settings, Objective(temperature=0.3, alpha=500))
+    method.seed = seed
+    generator = torch.Generator().manual_seed(1)
+    images = torch.randn(num_images, 3, 9, 9, dtype=torch.float64, generator=generator)
+    output = method(Batch((images,), torch.arange(num_images)), step)
+    return [contrast.negatives.indices for contrast in output.contrasts]
+
+
+def test_drawn_negatives_are_distinct_patches_of_other_images():
+    for drawn, per_image in zip(drawn_by(SAMPLED), SAMPLED.contrast_queries, strict=True):
+        assert drawn.shape == (5 * per_image, 7)
+        own = torch.arange(5).repeat_interleave(per_image)[:, None]
+        assert not (drawn // GRID**2 == own).any()
+        assert drawn.min() >= 0
+        assert drawn.max() < 5 * GRID**2
+        assert all(len(set(row)) == 7 for row in drawn.tolist())
+
+
+def test_each_prediction_of_each_step_has_a_draw_of_its_own_that_can_be_made_again():
+    first = drawn_by(SAMPLED, step=3)
+    again = drawn_by(SAMPLED, step=3)
+    assert all(map(torch.equal, first, again))
+    # offsets 1 and 2 have 6 and 3 queries of each image: every second contrast is of one shape
+    others = [*first[2:], *drawn_by(SAMPLED, step=4), *drawn_by(SAMPLED, step=3, seed=1)]
+    for drawn in others:
+        assert not torch.equal(drawn[:15], first[0][:15])
+    assert len(set(map(tuple, first[0].tolist()))) == len(first[0])
+
+
+def test_a_draw_of_all_negatives_of_other_images_is_no_draw():
+    losses = []
+    for count in (None, GRID**2):
+        settings = replace(PLAIN, other_images_only=True, count=count)
+        method = built(settings, Objective(temperature=0.3, alpha=500))
+        losses.append(method(some_batch(), step=0).loss)
+    assert_close(*losses, rtol=1e-11, atol=1e-11)
 
 
 def test_the_published_geometry():
@@ -182,6 +245,8 @@ def test_the_published_geometry():
     assert published.queries_per_image == 4 * (3 + 2 + 1) * 6
     assert published.num_negatives(256) == 256 * 36 - 1
     assert replace(published, other_images_only=True).num_negatives(256) == 255 * 36
+    few = replace(published, other_images_only=True, count=16)
+    assert (few.num_negatives(256), few.num_batch_negatives(256)) == (16, 255 * 36)
     for side in (32, 96, 224):
         size = published.patch_size(side)
         places = patch_places(side, 6, size)
@@ -232,9 +297,19 @@ def test_layer_norm_sees_each_image_for_itself(name):
         (CPCSettings(patch_share=1.2), "method.patch_share=1.2; a patch must be smaller than its"),
         (CPCSettings(patch_share=0.6), "at most 0.5, such as --method.patch-share 0.3"),
         (CPCSettings(grid=1), "method.grid=1; it must be at least 2"),
+        (
+            CPCSettings(count=16),
+            r"method.count=16 with method.other_images_only=False.* of its own image too.*"
+            r"Add --method\.other-images-only, or leave --method\.count out",
+        ),
+        (CPCSettings(count=0, other_images_only=True), "method.count=0; at least 1"),
+        (
+            CPCSettings(count=253, other_images_only=True),
+            r"method.count=253, but a batch of 8 images offers 252 .*--method\.count None",
+        ),
     ],
 )
-def test_patches_that_leave_nothing_to_predict_are_refused(settings, message):
+def test_patches_that_leave_nothing_to_predict_or_to_draw_are_refused(settings, message):
     with pytest.raises(InputError, match=message):
         settings.check(num_queries=8)
 
@@ -244,6 +319,8 @@ def test_patches_without_room_are_refused():
         CPCSettings().views(DataSettings(image_size=6))
     with pytest.raises(InputError, match="micro-batch of 1, which has no other images"):
         CPCSettings(other_images_only=True).check(num_queries=1)
+    with pytest.raises(InputError, match="micro-batch of 1, which has no other images"):
+        CPCSettings(other_images_only=True, count=1).check(num_queries=1)
 
 
 def test_a_target_that_would_share_pixels_with_its_patch_is_refused():

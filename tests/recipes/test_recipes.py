@@ -16,6 +16,7 @@ from eqco.methods import (
     METHODS,
     BYOLSettings,
     CMCSettings,
+    CPCSettings,
     InfoMinSettings,
     MoCoSettings,
     MoCoV3Settings,
@@ -38,6 +39,7 @@ from eqco.recipes import (
     read_recipe,
     recipe_from_dict,
     recipe_to_dict,
+    with_settings,
 )
 from eqco.recipes.text import LEFT_OUT
 from eqco.runtime.errors import InputError
@@ -49,6 +51,24 @@ def test_a_setting_that_a_recipe_leaves_out_is_what_it_was_trained_with(place, v
     section, name = place
     assert getattr(getattr(recipe_from_dict({}), section), name) == value
     assert name not in recipe_to_dict(Recipe())[section]
+
+
+@pytest.mark.parametrize("name", [name for name, kind in METHODS.items() if kind.unwritten])
+def test_a_setting_that_a_method_leaves_out_is_what_it_was_trained_with(name):
+    """The same of settings that one method alone has."""
+    method = recipe_from_dict({"method": {"name": name}}).method
+    written = recipe_to_dict(Recipe(method=method))["method"]
+    for setting, value in method.unwritten.items():
+        assert getattr(method, setting) == value
+        assert setting not in written
+
+
+def test_a_count_of_patches_is_written_down_where_one_is_drawn():
+    drawing = CPCSettings(other_images_only=True, count=16)
+    written = recipe_to_dict(replace(RECIPES["cpcv2"], method=drawing))
+    assert written["method"]["count"] == 16
+    assert recipe_from_dict(written).method == drawing
+    assert with_settings(RECIPES["cpcv2"], other_images_only=True, count=16).method == drawing
 
 
 def test_the_published_settings():

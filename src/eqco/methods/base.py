@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count as numbers_from
-from typing import ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol, Self
 
 import torch
 import torch.nn.functional as F
@@ -166,6 +166,9 @@ class MethodSettings(ABC):
     """Whether objective.temperature plays a part."""
     one_contrast: ClassVar[str] = ""
     """What one contrast is of the loss, for code that shows one alone; empty: all of it."""
+    unwritten: ClassVar[Mapping[str, Any]] = {}
+    """Settings that a recipe writes down only where they have another value than this, so that
+    records made before there were such settings keep their hash."""
 
     def views(self, data: DataSettings) -> tuple[ViewSpec, ...]:
         """The views of each image, in the order that `forward` gets them."""
@@ -222,6 +225,10 @@ class MethodSettings(ABC):
     def independent_negatives(self) -> bool:
         """Whether negatives are drawn independently of the query, as EqCo's rule assumes."""
         return True
+
+    def able_to_draw(self) -> Self:
+        """The settings under which `count` negatives can be drawn, where there is a `count`."""
+        return self
 
     @property
     def similarity(self) -> Literal["cosine", "dot"]:

@@ -1,17 +1,25 @@
 """CPC v2: from the patches above, find those further down among the patches of all images."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from eqco.contrast import Contrast, Negatives
+from eqco.contrast import Contrast, Negatives, sampled_negatives
 from eqco.contrast.normaliser import RememberingObjective
 from eqco.data import Batch, DataSettings, ViewSpec
-from eqco.methods.base import Method, MethodParts, MethodSettings, StepOutput, check_least_side
+from eqco.methods.base import (
+    Method,
+    MethodParts,
+    MethodSettings,
+    StepOutput,
+    check_count,
+    check_least_side,
+)
 from eqco.runtime import processes
 from eqco.runtime.devices import copy_to
 from eqco.runtime.errors import InputError
@@ -29,6 +37,7 @@ class CPCSettings(MethodSettings):
     name = "cpc"
     symmetric = True
     cacheable = False
+    unwritten: ClassVar[Mapping[str, Any]] = {"count": None}
 
     grid: int = 6
     """Patches along each side of the view."""
@@ -37,6 +46,9 @@ class CPCSettings(MethodSettings):
     other_images_only: bool = False
     """Negatives are patches of other images alone, which are independent of the query, as EqCo's
     rule asks; otherwise all patches but the positive, as published."""
+    count: int | None = None
+    """Negatives drawn for each query from the patches of other images, with other_images_only;
+    None: all that there are."""
     four_directions: bool = True
     """Predict upwards and to both sides as well, each with a context network of its own."""
     colour_drop: bool = False
@@ -130,6 +142,10 @@ class CPCSettings(MethodSettings):
         """Patches of a query's own image depend on it."""
         return self.other_images_only
 
+    def able_to_draw(self) -> Self:
+        """With negatives of other images only, from which `count` are drawn."""
+        return replace(self, other_images_only=True)
+
     def num_batch_negatives(self, num_queries: int) -> int:
         """All patches but the positive, or those of other images."""
         patches = self.grid**2
@@ -140,11 +156,11 @@ class CPCSettings(MethodSettings):
         return num_queries * self.grid**2
 
     def num_negatives(self, num_queries: int) -> int:
-        """K: all that are offered."""
-        return self.num_batch_negatives(num_queries)
+        """K: all that are offered, or those drawn."""
+        return self.num_batch_negatives(num_queries) if self.count is None else self.count
 
     def check(self, *, num_queries: int) -> None:
-        """Refuse patches as large as the image, or that leave nothing to predict."""
+        """Refuse patches as large as the image, and negatives that a batch does not offer."""
         if self.grid < 2:
             raise InputError(f"method.grid={self.grid}; it must be at least 2.")
         if not 0 < self.patch_share <= 0.5:
@@ -158,6 +174,16 @@ class CPCSettings(MethodSettings):
                 f"method.other_images_only with a micro-batch of {num_queries}, which has no other "
                 f"images. Raise --training.num-queries or lower --training.accumulation-steps."
             )
+        if self.count is None:
+            return
+        if not self.other_images_only:
+            raise InputError(
+                f"method.count={self.count} with method.other_images_only=False, which scores each "
+                f"query against all patches, those of its own image too; negatives are drawn from "
+                f"other images. Add --method.other-images-only, or leave --method.count out."
+            )
+        offered = self.num_batch_negatives(num_queries)
+        check_count(self.count, offered=offered, num_queries=num_queries)
 
     def build(self, parts: MethodParts) -> "CPC":
         """One encoder of patches; for each direction a context network and its predictors."""
@@ -207,7 +233,7 @@ class CPC(Method):
         numbers = torch.arange(len(keys), device=keys.device)[processes.own_rows(len(keys))]
         numbers = numbers.view(-1, grid, grid)
         places = features.reshape(*numbers.shape, -1).permute(0, 3, 1, 2)
-        contrasts = []
+        contrasts: list[Contrast] = []
         for turn, (context, predictors) in enumerate(
             zip(self.contexts, self.predictors, strict=True)
         ):
@@ -223,6 +249,9 @@ class CPC(Method):
                     whole = torch.arange(grid**2, device=keys.device)
                     excluded = excluded // grid**2 * grid**2 + whole
                 negatives = Negatives(keys, excluded=excluded)
+                if settings.count is not None:
+                    draw = step * settings.num_contrasts + len(contrasts)
+                    negatives = self.draw(negatives, settings.count, draw)
                 contrasts.append(
                     Contrast(
                         queries,
@@ -232,6 +261,15 @@ class CPC(Method):
                     )
                 )
         return StepOutput(self.objective(contrasts), contrasts)
+
+    def draw(self, pool: Negatives, count: int, draw: int) -> Negatives:
+        """`count` of a pool for each of this process's queries; `draw` tells draws apart."""
+        assert pool.excluded is not None
+        total = len(pool.excluded) * processes.world_size()
+        index = torch.arange(total, device=pool.keys.device)[processes.own_rows(total)]
+        return sampled_negatives(
+            pool, count, seed=self.seed, step=draw, index=index, num_queries=total
+        )
 
     def after_step(self, output: StepOutput) -> None:
         """Nothing to keep: every key is of the current batch."""

@@ -17,7 +17,8 @@ __all__ = ["read_recipe", "recipe_from_dict", "recipe_to_dict", "with_settings"]
 
 
 # Written down only where they have another value than this, so that records made before there
-# were such settings keep their hash. A default may change; what stands here may not.
+# were such settings keep their hash. A default may change; what stands here may not. Those of one
+# method are its `unwritten`.
 LEFT_OUT: dict[tuple[str, str], Any] = {
     ("training", "accumulation"): "independent",
     ("objective", "normaliser"): "batch",
@@ -38,6 +39,9 @@ def recipe_to_dict(recipe: Recipe) -> dict[str, Any]:
     for (section, name), usual in LEFT_OUT.items():
         if getattr(getattr(recipe, section), name) == usual:
             del plain[section][name]
+    for name, usual in recipe.method.unwritten.items():
+        if getattr(recipe.method, name) == usual:
+            del plain["method"][name]
     return plain | {"method": {"name": recipe.method.name, **plain["method"]}}
 
 
