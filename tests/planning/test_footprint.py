@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch.profiler import ProfilerActivity, profile
 
 import eqco
-from eqco.methods import CMCSettings, PIRLSettings, SimCLRv2Settings
+from eqco.methods import CMCSettings, CPCSettings, PIRLSettings, SimCLRv2Settings
 from eqco.planning import plan
 from eqco.planning.counts import KeyCounts, whole_loss_bytes
 from eqco.planning.footprint import (
@@ -113,6 +113,31 @@ def loss_of_cpc(n, dim, per_image):
     return call
 
 
+def loss_of_drawn_patches(n, dim, settings):
+    """Predictions among patches of other images, some drawn for each in every step."""
+    patches = settings.grid**2
+    keys = torch.randn(patches * n, dim, requires_grad=True)
+    sides = [
+        [torch.randn(n * each, dim, requires_grad=True) for _ in range(2)]
+        for each in settings.contrast_queries
+    ]
+
+    def call():
+        keys.grad = None
+        contrasts = []
+        for queries, positives in sides:
+            queries.grad = positives.grad = None
+            image = torch.arange(n).repeat_interleave(len(queries) // n)
+            own = image[:, None] * patches + torch.arange(patches)
+            negatives = eqco.sampled_negatives(
+                eqco.Negatives(keys, excluded=own), settings.count, seed=0, step=len(contrasts)
+            )
+            contrasts.append(eqco.Contrast(queries, positives, negatives))
+        eqco.Objective(temperature=0.2, alpha=64)(contrasts).backward()
+
+    return call
+
+
 def loss_of_banks(n, rows, dim, settings):
     """Two kinds of queries, with draws from two banks (CMC) or the same draw from one (PIRL)."""
     bank, index = eqco.MemoryBank(rows, dim, num_views=settings.num_banks), torch.arange(n)
@@ -167,6 +192,23 @@ def patches(n, dim, per_image):
 def test_the_loss_takes_what_is_said_at_most_and_not_much_less(call, said):
     held = peak_bytes(call)
     assert 0.5 * said <= held <= said
+
+
+@pytest.mark.parametrize(
+    ("n", "dim", "grid", "count"),
+    [
+        # all drawn keys gathered at once; some contrasts so, and others a few queries at a time
+        (160, 16, 4, 16),
+        (128, 64, 4, 16),
+        (64, 64, 6, 16),
+        # the products with all keys, by a mask
+        (64, 64, 4, 200),
+    ],
+)
+def test_the_loss_of_drawn_patches_takes_what_is_said(n, dim, grid, count):
+    settings = CPCSettings(grid=grid, other_images_only=True, count=count)
+    said = whole_loss_bytes(settings, n, dim, KeyCounts(batch=count))
+    assert 0.5 * said <= peak_bytes(loss_of_drawn_patches(n, dim, settings)) <= said
 
 
 @pytest.mark.parametrize(

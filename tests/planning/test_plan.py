@@ -5,9 +5,11 @@ import random
 from dataclasses import FrozenInstanceError
 
 import pytest
+from guide_method import guide_settings
 
 from eqco.assembly.parts import scaled_rate
 from eqco.cli.train import parse
+from eqco.planning.counts import count_keys
 from eqco.planning.plan import ContrastPlan, own_key_share, plan
 from eqco.recipes import RECIPES
 from eqco.runtime.errors import InputError
@@ -65,6 +67,29 @@ def test_one_image_has_negatives_where_they_are_patches_of_its_own(alpha):
     assert not warnings_of("nats", "cpcv2", num_queries=1, alpha=alpha)
     assert not warnings_of("batch norm", "cpcv2", num_queries=1)  # it has layer norm
     assert plan("cpcv2", num_negatives=256 * 36 - 1) == plan("cpcv2")
+
+
+def test_few_negatives_of_patches_are_drawn_from_other_images():
+    """CPC v2 as published draws none, so that the plan says of what settings it is."""
+    p = plan("cpcv2", num_negatives=16, alpha=4096)
+    assert (p.num_negatives, p.negatives_in_batch, p.negatives_offered) == (16, 16, 255 * 36)
+    assert p.margin == pytest.approx(0.2 * math.log(4096 / 16))
+    assert p.largest_overshoot == pytest.approx(math.log(4097 / 17))
+    assert p.warnings[0].endswith("with --method.other-images-only --method.count 16.")
+    assert not any("own image" in said for said in p.warnings)
+    plain = plan("cpcv2", num_negatives=16)
+    assert (plain.margin, plain.information_kind) == (0, "bound")
+    assert any("published K = 9215" in said for said in plain.warnings)
+
+
+def test_a_method_that_draws_nothing_has_all_the_keys_there_are():
+    settings = guide_settings()()
+    with pytest.raises(
+        InputError,
+        match=r"--num-negatives=16, but one-way scores each query against all 63 keys .*"
+        r"Leave --num-negatives out",
+    ):
+        count_keys(settings, 64, num_negatives=16, queue_size=None, dataset_size=1000)
 
 
 def test_a_memory_beside_the_batch_is_counted_and_held():
@@ -240,9 +265,8 @@ def test_a_queue_is_planned_for_as_many_images_as_it_is_trained_with(num_queries
         ({"framework": "byol", "alpha": 256.0}, r"--alpha=256\.0, but byol has no negatives"),
         ({"framework": "swav", "num_negatives": 5}, "--num-negatives=5, but swav has no"),
         (
-            {"framework": "cpcv2", "num_negatives": 16},
-            "--num-negatives=16, but cpc scores each query against all 9215 keys .*"
-            "Leave --num-negatives out",
+            {"framework": "cpcv2", "num_negatives": 9181},
+            "--num-negatives=9181, but a batch of --num-queries=256 offers 9180 negatives",
         ),
         (
             {"framework": "simclrv2", "num_negatives": 16, "queue_size": 65536},

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from eqco.methods import MethodSettings
 from eqco.planning.footprint import (
     bank_draw_bytes,
+    draw_bytes,
     joining_bytes,
     largest_queue,
     loss_bytes,
@@ -127,9 +128,11 @@ def whole_loss_bytes(
         offered=offered + counts.queue,
         trained=keys if method.symmetric else 0,
     )
+    drawn = counts.batch < offered
     if counts.queue:
-        drawn = counts.batch < offered
         found += joining_bytes(contrasts, counts.total, dim, pool=pool, drawn=drawn)
+    elif drawn:
+        found += draw_bytes(contrasts, counts.total, offered)
     return found
 
 

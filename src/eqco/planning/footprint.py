@@ -17,6 +17,7 @@ from eqco.runtime.errors import InputError
 
 __all__ = [
     "bank_draw_bytes",
+    "draw_bytes",
     "format_bytes",
     "joining_bytes",
     "largest_queue",
@@ -101,7 +102,11 @@ def contrast_bytes(
     queries, keys = 6 * num_queries * dim * FLOAT, pool * dim * FLOAT
     chunk = min(pool, chunk_size(num_queries, pool, trained > 0))
     if offered is not None and gathering_small_pays(chunk, pool, num_negatives):
-        return Part(queries + 2 * num_queries * num_negatives * dim * FLOAT, 0)
+        each = num_queries * num_negatives
+        gathered = 2 * each * dim * FLOAT
+        # their gradient, once more as large, and its sum for each key, for which they are sorted
+        to_keys = gathered + 6 * each * PLACE + 2 * keys
+        return Part(queries + gathered, to_keys if trained else 0)
     if offered is not None and gathering_pays(chunk, pool, num_negatives):
         gathered = min(max(GATHERED_ELEMENTS, dim), num_queries * num_negatives * dim) * FLOAT
         return Part(queries, 3 * gathered + (3 * keys if trained else 0))
@@ -133,6 +138,17 @@ def joining_bytes(
     """
     places = (len(contrasts) + 1) * max(contrasts) * num_negatives * PLACE
     return len(contrasts) * queue_bytes(pool, dim) + (places if drawn else 0)
+
+
+def draw_bytes(contrasts: Sequence[int], num_negatives: int, offered: int) -> int:
+    """What says which K of those that a batch offers are drawn, for each query of each contrast:
+    their row numbers, or a mask where they are many.
+
+    >>> draw_bytes([256, 256], 16, offered=510)
+    65536
+    """
+    each = offered if drawn_as_mask(num_negatives, offered) else num_negatives * PLACE
+    return sum(contrasts) * each
 
 
 def bank_draw_bytes(

@@ -146,7 +146,9 @@ def plan(
         held = queue_bytes(method.queue_size, method.queue_width * dim)
         return Plan(**common, queue_bytes=held, warnings=warnings)
 
-    method = method_at(recipe, n)
+    published = method_at(recipe, n)
+    chooses = num_negatives is not None and num_negatives != published.num_negatives(n)
+    method = published.able_to_draw() if chooses else published
     if memory is None:
         counts = count_keys(
             method,
@@ -190,7 +192,8 @@ def plan(
         logits_bytes=logits_bytes(n * method.queries_per_image, count),
         loss_bytes=whole_loss_bytes(method, n, dim, counts, bank_rows=dataset_size),
         warnings=(
-            *warnings_on_alpha(recipe, count, alpha, overshoot, plain),
+            *notes_on_drawing(published, method, count),
+            *warnings_on_alpha(recipe, method, count, alpha, overshoot, plain),
             *warnings_on_sizes(recipe, n, counts, dataset_size),
             *advice_on_small_batches(method, n, counts),
         ),
@@ -287,14 +290,36 @@ def check_numbers(
         )
 
 
+def notes_on_drawing(
+    published: MethodSettings, method: MethodSettings, num_negatives: int
+) -> list[str]:
+    """What else differs from the published settings where these draw no negatives."""
+    changed = [
+        f"--method.{entry.name.replace('_', '-')}"
+        for entry in fields(method)
+        if getattr(method, entry.name) != getattr(published, entry.name)
+    ]
+    if not changed:
+        return []
+    return [
+        f"{method.name} as published draws none of its negatives. This plan is of eqco train with "
+        f"{' '.join(changed)} --method.count {num_negatives}."
+    ]
+
+
 def warnings_on_alpha(
-    recipe: Recipe, num_negatives: int, alpha: float, overshoot: float, plain: bool
+    recipe: Recipe,
+    method: MethodSettings,
+    num_negatives: int,
+    alpha: float,
+    overshoot: float,
+    plain: bool,
 ) -> list[str]:
     """What the choice of α means for what is read off the training."""
     warnings = []
-    if not recipe.method.independent_negatives:
+    if not method.independent_negatives:
         warnings.append(
-            f"Negatives of {recipe.method.name} are partly of the query's own image, hence not "
+            f"Negatives of {method.name} are partly of the query's own image, hence not "
             f"independent of it: alpha still shifts the logits by log(alpha/K), but EqCo's rule, "
             f"that loss and gradient do not depend on K, does not hold, and the information shown "
             f"while training is an estimate, not a bound, for any alpha. With "
@@ -303,7 +328,7 @@ def warnings_on_alpha(
         )
     published = recipe.method.num_negatives(recipe.training.num_queries)
     fewer = published is not None and num_negatives < published
-    if plain and fewer and recipe.method.independent_negatives:
+    if plain and fewer and method.independent_negatives:
         warnings.append(
             f"No alpha: plain InfoNCE, whose loss and gradient change with K. To let "
             f"{num_negatives} stand in for the published K = {published}, give --alpha {published}."
