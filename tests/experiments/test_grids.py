@@ -23,6 +23,8 @@ from eqco.experiments.experiment import (
 from eqco.experiments.fig2 import saved_moments
 from eqco.experiments.fig4 import cells as fig4_cells
 from eqco.experiments.grid import Cell, differences, quantity_table, references, under_infonce
+from eqco.experiments.tab2 import CELLS as TAB2_CELLS
+from eqco.experiments.tab2 import FEW, OTHER_IMAGES
 from eqco.experiments.tasks import framework, moco, simo
 from eqco.recipes.profiles import DESK, PAPER, SCALES, SMOKE
 from eqco.runtime.errors import InputError
@@ -313,6 +315,20 @@ def test_systems_without_negatives_stand_below_a_line_of_table_2():
         ]
         assert below == sorted(below)  # last
         assert below.count("Without negatives") == titled.count("Without negatives") > 0
+
+
+def test_table_2_has_cpc_with_few_negatives_of_other_images_without_and_with_eqco():
+    """Both train on 16 drawn for each prediction, and EqCo imitates the profile's memory."""
+    for profile in ("desk", "few-images", "embedded", "paper"):
+        found = {
+            cell.at.alpha: cell.task.recipe
+            for cell in TAB2_CELLS[profile]
+            if cell.at.framework == OTHER_IMAGES and cell.at.num_negatives == FEW
+        }
+        assert list(found) == [None, SCALES[profile].memory]
+        for alpha, recipe in found.items():
+            assert (recipe.method.count, recipe.num_negatives) == (FEW, FEW)
+            assert (recipe.method.other_images_only, recipe.objective.alpha) == (True, alpha)
 
 
 def test_a_quantity_that_older_records_lack_leaves_their_cells_out():

@@ -14,7 +14,7 @@ from eqco.experiments.catalog import EXPERIMENTS
 from eqco.experiments.experiment import RunContext
 from eqco.experiments.grid import pretrain_and_evaluate
 from eqco.experiments.tab2 import CELLS as TAB2_CELLS
-from eqco.experiments.tab2 import FEW
+from eqco.experiments.tab2 import FEW, OTHER_IMAGES
 from eqco.experiments.tasks import framework, moco, simclr, simo
 from eqco.experiments.training_runs import IMAGES
 from eqco.recipes import RECIPES, named_recipe
@@ -91,7 +91,7 @@ def test_systems_of_pycontrast_are_evaluated_as_there(name):
 def test_few_negatives_stand_in_for_those_of_the_system_they_are_taken_from():
     cells = [cell for cell in TAB2_CELLS["paper"] if cell.at.num_negatives == FEW]
     found = {cell.at.framework: cell.at.alpha for cell in cells if cell.at.alpha is not None}
-    for name in ("MoCo v2", "InfoMin Aug.", "SimCLR v2", "MoCo v3"):
+    for name in ("MoCo v2", "InfoMin Aug.", "SimCLR v2", "MoCo v3", OTHER_IMAGES):
         assert found[name] == 65536, name
     assert (found["CMC"], found["PIRL"]) == (16384, 32000)
 

@@ -2,8 +2,8 @@
 
 The row of SimCLR with its large batch is another paper's number and has no run here. SimCLR at
 N = 256 has one, with the number of the text beside it. Beyond the paper: each system with few
-negatives, without and with EqCo, and what came later. CPC v2, whose K cannot be chosen, has rows
-whose negatives are of other images alone, as EqCo asks. What does without negatives, where EqCo has
+negatives, without and with EqCo, and what came later. CPC v2 also has rows whose negatives are of
+other images alone, as EqCo asks: all of them, and few. What does without negatives, where EqCo has
 nothing to change, stands below a line.
 """
 
@@ -34,6 +34,7 @@ WITHOUT_NEGATIVES = {"BYOL": "byol", "SwAV": "swav"}
 # with a K that can be chosen
 CHOOSABLE = {"MoCo v2": "mocov2", "CMC": "cmc", "InfoMin Aug.": "infomin", "PIRL": "pirl"}
 CHOOSABLE |= {"SimCLR v2": "simclrv2", "MoCo v3": "mocov3"}
+OTHER_IMAGES = "CPC v2, negatives of other images"
 FEW = 16
 LARGE = 65536.0  # the α of rows that have more negatives than any memory here
 
@@ -86,8 +87,12 @@ def beyond_the_paper(scale: Scale) -> list[Cell]:
         ("SimCLR", simclr(scale, count=FEW, alpha=alpha)) for alpha in (None, scale.num_queries)
     ]
     tasks += [
-        ("CPC v2, negatives of other images", from_other_images(framework("cpcv2", scale, alpha=a)))
-        for a in (None, LARGE)
+        (OTHER_IMAGES, from_other_images(framework("cpcv2", scale, alpha=alpha)))
+        for alpha in (None, LARGE)
+    ]
+    tasks += [
+        (OTHER_IMAGES, framework("cpcv2", scale, few=FEW, alpha=alpha))
+        for alpha in (None, imitated("cpcv2", scale))
     ]
     tasks += [(title, framework(name, scale)) for title, name in LATER.items()]
     return [row_of(title, task, scale) for title, task in tasks]

@@ -160,10 +160,11 @@ def framework(
     """
     recipe = at_scale(with_alpha(RECIPES[name], alpha), scale, epochs=epochs)
     if few is not None:
-        own = asdict(recipe.method)
+        drawing = recipe.method.able_to_draw()
+        own = asdict(drawing)
         wanted = {"count": few, "queue_size": 0} if "count" in own else {"queue_size": few}
         changes: dict[str, Any] = {name: wanted[name] for name in wanted.keys() & own}
-        recipe = replace(recipe, method=replace(recipe.method, **changes))
+        recipe = replace(recipe, method=replace(drawing, **changes))
     return evaluation_task(recipe, scale, PROTOCOLS.get(name, "moco"))
 
 
