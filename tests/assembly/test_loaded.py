@@ -1,11 +1,15 @@
 """An image prepared for an encoder is the same from a file as from memory."""
 
+import io
+
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
-from eqco.assembly.loaded import prepare_image
+from eqco.assembly.loaded import LoadedEncoder, prepare_image
+from eqco.encoders import Encoder, LightEncoder
+from eqco.recipes import DataSettings, Recipe
 from eqco.runtime.errors import InputError
 
 BYTES = np.random.default_rng(0).integers(0, 256, (24, 20, 3), dtype=np.uint8)
@@ -33,3 +37,74 @@ def test_other_bands_than_the_encoders_are_refused(tmp_path):
     np.save(tmp_path / "a.npy", np.zeros((8, 8, 4), dtype=np.uint8))
     with pytest.raises(InputError, match=r"a\.npy has 4 bands of 8 bits"):
         prepare_image(tmp_path / "a.npy", 3, 16)
+
+
+@pytest.mark.parametrize(
+    "grey",
+    [
+        BYTES[:, :, 0],
+        BYTES[:, :, :1],
+        torch.from_numpy(BYTES[:, :, 0]),
+        torch.from_numpy(BYTES[:, :, 0])[None],
+    ],
+)
+def test_a_grey_image_is_refused_with_the_code_that_makes_it_colour(grey):
+    with pytest.raises(
+        InputError, match=r"the encoder takes 3\. Give a grey image as colour"
+    ) as no:
+        prepare_image(grey, 3, 16)
+    code = str(no.value).partition("as colour: ")[2].partition(". Arrays")[0]
+    colour = eval(code, {"np": np, "image": grey})
+    # as Pillow makes colour of a grey picture
+    assert torch.equal(
+        prepare_image(colour, 3, 16), prepare_image(Image.fromarray(BYTES[:, :, 0]), 3, 16)
+    )
+
+
+@pytest.fixture(scope="module")
+def encoder():
+    torch.manual_seed(0)
+    recipe = Recipe(data=DataSettings(image_size=16))
+    return LoadedEncoder(Encoder(LightEncoder(), torch.nn.Identity()), recipe)
+
+
+def truncated():
+    """A picture whose file ends too early, which Pillow notices when its pixels are wanted."""
+    whole = io.BytesIO()
+    Image.fromarray(BYTES).save(whole, format="jpeg")
+    return Image.open(io.BytesIO(whole.getvalue()[:-300]))
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (None, "is NoneType"),
+        ([], "is list"),
+        (BYTES[:, :, 0], "has 1 band of 8 bits, and the encoder takes 3"),
+        (BYTES.astype(np.float32), "Divide by 255, or give uint8"),
+        (BYTES.astype(np.int64), "its type is int64"),
+        (Image.new("F", (20, 24)), "has 1 band of 16 bits or floating point"),
+        (truncated(), "cannot be read: image file is truncated"),
+    ],
+)
+def test_an_image_that_cannot_be_embedded_is_called_by_its_place(encoder, bad, message):
+    """Also in the second of two batches."""
+    with pytest.raises(InputError) as refused:
+        encoder.embed([BYTES, BYTES, bad], batch_size=2)
+    assert "images[2]" in str(refused.value)
+    assert message in str(refused.value)
+
+
+def test_an_image_that_is_given_alone_has_no_place(encoder):
+    with pytest.raises(InputError, match=r"^the image has 1 band"):
+        encoder.embed(BYTES[:, :, 0])
+    with pytest.raises(InputError, match=r"^images\[0\] has 1 band"):
+        encoder.embed(torch.zeros(2, 1, 24, 20))
+
+
+def test_tensors_that_numpy_does_not_take_are_embedded(encoder):
+    """Values that bfloat16 has exactly."""
+    halves = torch.from_numpy(BYTES // 128).permute(2, 0, 1) / 2
+    expected = encoder.embed(halves)
+    assert torch.equal(encoder.embed(halves.bfloat16()), expected)
+    assert torch.equal(encoder.embed([halves.clone().requires_grad_()]), expected)

@@ -445,6 +445,11 @@ def test_datasets_of_pictures_are_colour_and_of_arrays_as_they_are():
         open_source([pixels(9, 8, 4)], channels=3)
 
 
+def test_tensors_of_bfloat16_are_taken_at_their_values():
+    halves = torch.full((3, 9, 8), 0.5, dtype=torch.bfloat16)
+    assert (open_source([halves] * 2)["train"].images.read(1).pixels == 0.5).all()
+
+
 def test_names_have_their_channels(tmp_path):
     with pytest.raises(InputError, match="channels=1, but groceries can be had with 3"):
         open_source("groceries", channels=1)

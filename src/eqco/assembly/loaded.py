@@ -4,15 +4,16 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from eqco.data import evaluation_view, find_pipeline
+from eqco.data import UnreadableImageError, evaluation_view, find_pipeline
 from eqco.data.bands import Layout, WrongBandsError
 from eqco.data.cropping import as_tensor, centre_crop_image
 from eqco.data.decoding import find_layout, read_image
-from eqco.data.images import DatasetImages
+from eqco.data.images import image_in, read_value, value_layout
 from eqco.encoders import Encoder, in_channels_of
 from eqco.recipes import Recipe
 from eqco.runtime.errors import InputError
@@ -71,22 +72,31 @@ class LoadedEncoder(Encoder):
         items = list(as_items(images))
         if not items:
             raise InputError("there are no images; give at least one.")
+        names = [f"images[{number}]" for number in range(len(items))]
+        if items[0] is images:
+            names = ["the image"]
         device = next(self.parameters()).device
-        batches = (items[start : start + batch_size] for start in range(0, len(items), batch_size))
+        named = list(zip(items, names, strict=True))
+        batches = (named[start : start + batch_size] for start in range(0, len(items), batch_size))
         was_training = self.training
         self.eval()
         try:
             found = [
-                Encoder.features(self, torch.cat(list(map(self.prepare, batch))).to(device)).float()
+                Encoder.features(
+                    self, torch.cat([self.prepare(*each) for each in batch]).to(device)
+                ).float()
                 for batch in batches
             ]
         finally:
             self.train(was_training)
         return torch.cat(found)
 
-    def prepare(self, image: Any) -> Tensor:
-        """One image, resized, cut at its centre and normalised, (1, C, image_size, image_size)."""
-        return prepare_image(image, in_channels_of(self.backbone), self.image_size)
+    def prepare(self, image: Any, name: str = "the image") -> Tensor:
+        """One image, resized, cut at its centre and normalised, (1, C, image_size, image_size).
+
+        Errors call it by its `name`, a file by its path.
+        """
+        return prepare_image(image, in_channels_of(self.backbone), self.image_size, name)
 
     def index(self, photos: Path | str, out: Path | str, **options: Any) -> "PhotoIndex":
         """Make the photos of a folder searchable by this encoder, as `eqco index` does.
@@ -130,36 +140,49 @@ def refuse_unprepared(images: Tensor) -> None:
         )
 
 
-def prepare_image(image: Any, bands: int, size: int) -> Tensor:
+def prepare_image(image: Any, bands: int, size: int, name: str = "the image") -> Tensor:
     """One image as it is, resized, cut at its centre and normalised, (1, bands, size, size)."""
     try:
         if isinstance(image, str | Path):
             layout = find_layout([str(image)], bands)
             pixels, name = read_image(image, layout), str(image)
         else:
+            image = image_in(image)
             if isinstance(image, Image.Image):
                 image = ImageOps.exif_transpose(image)
-            alone = DatasetImages([image], channels=bands if is_picture(image) else None)
-            pixels, layout, name = alone.read(0), alone.layout, "an image"
+            layout = value_layout(image, bands if isinstance(image, Image.Image) else None, name)
+            refuse_bands(image, layout, bands, name)
+            pixels = read_value(image, layout, name)
     except WrongBandsError as error:
         raise error.of_network("the encoder") from error
-    refuse_bands(layout, bands, name)
+    except OSError as error:  # of a PIL image, which reads its file when its pixels are wanted
+        raise UnreadableImageError(name, str(error)) from error
     cut = as_tensor(centre_crop_image(pixels, size, name)).permute(2, 0, 1)
     return evaluation_view(cut[None], size, find_pipeline("mocov2"))
 
 
-def is_picture(image: Any) -> bool:
-    """Whether it is Pillow's, which may be had with other bands than it has."""
-    return not hasattr(image, "shape")
+def refuse_bands(image: Any, layout: Layout, bands: int, name: str) -> None:
+    """Refuse an array or a tensor of other bands than the encoder's."""
+    if layout.channels == bands:
+        return
+    remedy = "Give images like those it was trained on"
+    if layout.channels == 1 and bands == 3:
+        remedy = f"Give a grey image as colour: {grey_as_colour(image)}"
+    raise InputError(
+        f"{name} has {layout}, and the encoder takes {bands}. {remedy}. Arrays are (height, width, "
+        f"bands), tensors (bands, height, width)."
+    )
 
 
-def refuse_bands(layout: Layout, bands: int, name: str) -> None:
-    """Refuse an image of other bands than the encoder's."""
-    if layout.channels != bands:
-        raise InputError(
-            f"{name} has {layout}, and the encoder takes {bands}. Arrays are (height, width, "
-            f"bands), tensors (bands, height, width)."
-        )
+def grey_as_colour(image: Any) -> str:
+    """The code that repeats the one band of an array or a tensor.
+
+    >>> grey_as_colour(torch.zeros(1, 24, 20))
+    'image.expand(3, -1, -1)'
+    """
+    if isinstance(image, Tensor):
+        return "image.expand(3, -1, -1)"
+    return "np.stack([image] * 3, -1)" if np.ndim(image) == 2 else "np.repeat(image, 3, -1)"
 
 
 def as_items(images: Any) -> Iterable[Any]:

@@ -35,6 +35,9 @@ __all__ = [
     "StoredImages",
     "common_layout",
     "files_digest",
+    "image_in",
+    "read_value",
+    "value_layout",
 ]
 
 HEAD = 1 << 17  # bytes that hold the header of almost every image
@@ -238,17 +241,7 @@ class DatasetImages(Images):
 
     def read(self, number: int) -> Image.Image | Bands:
         """Take the item out of the Dataset."""
-        value, name = self.value(number), self.name(number)
-        try:
-            if isinstance(value, Image.Image):
-                require_layout(pillow_header(value), self.layout)
-                return from_pillow(value, self.layout)
-            array = as_array(value)
-            if array_layout(array) != self.layout:
-                raise Refusal(f"it has {array_layout(array)}, and its set has {self.layout}")
-            return from_array(array)
-        except Refusal as error:
-            raise unusable_error(value, name, error) from error
+        return read_value(self.value(number), self.layout, self.name(number))
 
     def value(self, number: int) -> Any:
         """The image of an item, as the Dataset gives it."""
@@ -256,9 +249,7 @@ class DatasetImages(Images):
             item = self.dataset[self.numbers[number]]
         except Exception as error:
             raise UnreadableImageError(self.name(number), repr(error)) from error
-        if isinstance(item, Mapping):
-            return item.get("image", item.get("img", item))  # a row of the library `datasets`
-        return item[0] if isinstance(item, (tuple, list)) else item
+        return image_in(item)
 
     def first_layout(self, channels: int | None) -> Layout:
         """The layout of the first item that can be had."""
@@ -267,16 +258,7 @@ class DatasetImages(Images):
                 value = self.value(number)
             except UnreadableImageError:
                 continue
-            name = self.name(number)
-            try:
-                if isinstance(value, Image.Image):
-                    return natural_layout(pillow_header(value), channels, name)
-                layout = array_layout(as_array(value))
-            except Refusal as error:
-                raise unusable_error(value, name, error) from error
-            if channels not in (None, layout.channels):
-                raise InputError(f"channels={channels}, but {name} has {layout}; leave it out.")
-            return layout
+            return value_layout(value, channels, self.name(number))
         return COLOUR if channels is None else Layout(channels)
 
     def name(self, number: int) -> str:
@@ -289,11 +271,48 @@ class DatasetImages(Images):
         return DatasetImages(self.dataset, chosen, layout=self.layout)
 
 
+def image_in(item: Any) -> Any:
+    """The image of an item, which may be a tuple that begins with it or a dict that names it."""
+    if isinstance(item, Mapping):
+        return item.get("image", item.get("img", item))  # a row of the library `datasets`
+    return item[0] if isinstance(item, (tuple, list)) and item else item
+
+
+def value_layout(value: Any, channels: int | None, name: str) -> Layout:
+    """The layout of a set that begins with this image; arrays and tensors are taken as they are."""
+    try:
+        if isinstance(value, Image.Image):
+            return natural_layout(pillow_header(value), channels, name)
+        layout = array_layout(as_array(value))
+    except Refusal as error:
+        raise unusable_error(value, name, error) from error
+    if channels not in (None, layout.channels):
+        raise InputError(f"channels={channels}, but {name} has {layout}; leave it out.")
+    return layout
+
+
+def read_value(value: Any, layout: Layout, name: str) -> Image.Image | Bands:
+    """The pixels of a PIL image, an array or a tensor, in the layout of its set."""
+    try:
+        if isinstance(value, Image.Image):
+            require_layout(pillow_header(value), layout)
+            return from_pillow(value, layout)
+        array = as_array(value)
+        if array_layout(array) != layout:
+            raise Refusal(f"it has {array_layout(array)}, and its set has {layout}")
+        return from_array(array)
+    except Refusal as error:
+        raise unusable_error(value, name, error) from error
+
+
 def as_array(value: Any) -> np.ndarray:
     """Pixels (H, W) or (H, W, C) of a tensor (H, W) or (C, H, W), or of an array."""
-    if isinstance(value, Tensor):
-        return (value.permute(1, 2, 0) if value.dim() == 3 else value).numpy()
-    return np.asarray(value)
+    if not isinstance(value, Tensor):
+        return np.asarray(value)
+    pixels = value.detach().cpu()
+    if pixels.dtype == torch.bfloat16:  # which numpy has not
+        pixels = pixels.float()
+    return (pixels.permute(1, 2, 0) if pixels.dim() == 3 else pixels).numpy()
 
 
 def unusable_error(value: Any, name: str, refusal: Refusal) -> InputError:
@@ -302,6 +321,6 @@ def unusable_error(value: Any, name: str, refusal: Refusal) -> InputError:
     if hasattr(value, "shape"):
         kind += f" of type {value.dtype} and shape {tuple(value.shape)}"
     return InputError(
-        f"{name} is {kind}: {refusal}. Return PIL images, or pixels that are uint8, uint16 or "
+        f"{name} is {kind}: {refusal}. Give PIL images, or pixels that are uint8, uint16 or "
         f"floating point in [0, 1], without transforms."
     )
