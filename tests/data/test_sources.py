@@ -189,6 +189,13 @@ class Squares(Dataset):
         return torch.full((3, 8, 8), i, dtype=torch.uint8), i % 2
 
 
+def test_labels_are_those_of_targets_not_of_items():
+    """Items are not read for labels, which would take decoding all of them."""
+    items = [(torch.zeros(3, 8, 8), 1) for _ in range(4)]
+    assert source_from_dataset(items)["train"].labels is None
+    assert source_from_dataset(Squares())["train"].labels.tolist() == [0, 1] * 5
+
+
 def test_any_map_style_dataset_is_a_source():
     source = open_source(Squares())
     assert counts(source) == {"train": 10}
