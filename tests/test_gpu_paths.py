@@ -72,7 +72,7 @@ pytestmark = needs_fake_cuda
 MEANT = {
     "assembly.loaded.refuse_unprepared": "the first images that a user gives to a loaded encoder",
     "contrast.diagnostics.read_contrast": "numbers for the log, every diagnose_every steps",
-    "contrast.diagnostics.diagnose_embeddings": "the same of a method without negatives",
+    "contrast.diagnostics.diagnose_embeddings": "the same without cosines to negatives",
     "evaluation.features.extract_several": "features are kept on the host, batch by batch",
     "training.loop.mean": "the loss for the log and the alarms, every log_every steps",
     "training.loop.largest_weight": "stops a training whose weights are not finite",
@@ -209,6 +209,7 @@ CASES = {
     "cpc, sampled": tiny(
         CPCSettings(grid=3, other_images_only=True, count=5), data=DataSettings(image_size=12)
     ),
+    "cpc, dot": tiny(CPCSettings(grid=3, similarity="dot"), data=DataSettings(image_size=12)),
     "cpc, colour drop": tiny(
         CPCSettings(grid=3, colour_drop=True), data=DataSettings(image_size=12)
     ),
@@ -245,7 +246,8 @@ def test_steps_of_every_method_without_backward(gpu, recipe):
         mean(output.loss)
         largest_weight(method)
         diagnose_step(output, components.objective)
-    reader = "read_contrast" if output.contrasts else "diagnose_embeddings"
+    cosines = output.contrasts and components.objective.similarity == "cosine"
+    reader = "read_contrast" if cosines else "diagnose_embeddings"
     waits = {name for name in MEANT if name.startswith("training.")}
     assert set(gpu.waits) == {*waits, f"contrast.diagnostics.{reader}"}
 

@@ -131,6 +131,17 @@ def test_there_is_no_advice_on_a_run_without_negatives(capsys, tmp_path):
     assert "byol has no negatives, so that there is nothing to say" in capsys.readouterr().err
 
 
+def test_there_is_no_advice_on_a_run_with_dot_products(capsys, tmp_path):
+    run = metrics_of(tmp_path / "run", {"embedding_rank": 9.0})
+    assert main(["recipes", "cpcv2"]) == 0
+    recipe = json.loads(capsys.readouterr().out)
+    recipe["method"]["similarity"] = "dot"
+    (tmp_path / "run" / "recipe.json").write_text(json.dumps(recipe))
+    assert main(["plan", "--from", run]) == 2
+    said = capsys.readouterr().err
+    assert "cpc was trained with --method.similarity dot, and saturation is read from" in said
+
+
 def test_a_run_without_diagnostics_is_refused(capsys, tmp_path):
     assert main(["plan", "--from", metrics_of(tmp_path / "run", {"loss": 1.0})]) != 0
     assert "--training.diagnose-every" in capsys.readouterr().err

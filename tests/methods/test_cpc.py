@@ -17,6 +17,10 @@ from eqco.methods import CPCSettings, MethodParts
 from eqco.methods.cpc import cut_patches, kept_bands, patch_places
 from eqco.recipes import ObjectiveSettings, TrainingSettings, named_recipe
 from eqco.runtime.errors import InputError
+from eqco.runtime.run_directory import RunDirectory
+from eqco.training.alarms import Alarms
+from eqco.training.display import summary
+from eqco.training.loop import diagnose_step
 
 N, D, GRID = 2, 5, 3
 PLAIN = CPCSettings(grid=GRID, patch_share=1 / 3, colour_drop=False)
@@ -403,9 +407,46 @@ def test_a_run_is_evaluated_on_whole_images(tmp_path):
     assert encoder.embed(Pictures().pixels[:3]).shape == (3, 256)
 
 
-def test_the_dot_product_is_trained_without_diagnostics():
+def test_the_embedding_of_an_image_is_the_mean_of_the_targets_of_its_patches():
+    method, batch = built(PLAIN, Objective(temperature=10, similarity="dot")), some_batch()
+    embeddings = method(batch, step=0).embeddings
+    for image, embedding in zip(batch.views[0], embeddings, strict=True):
+        targets = [
+            method.encoder(image[None, :, 3 * r : 3 * r + 3, 3 * c : 3 * c + 3])[0]
+            for r in range(GRID)
+            for c in range(GRID)
+        ]
+        assert_close(embedding, sum(targets) / len(targets), rtol=1e-11, atol=1e-11)
+    assert not embeddings.requires_grad
+
+
+@pytest.mark.end_to_end
+def test_with_the_dot_product_a_training_shows_the_rank_of_the_embeddings(tmp_path):
+    """f̂ and gradients are read from cosines alone, and a collapse is seen by the rank."""
+    method = replace(named_recipe("cpcv2", "smoke").method, similarity="dot")
     recipe = smoke(
-        method=CPCSettings(similarity="dot"), objective=ObjectiveSettings(temperature=10)
+        method=method,
+        objective=ObjectiveSettings(temperature=10),
+        training=TrainingSettings(num_queries=16, epochs=2, log_every=1, diagnose_every=4),
     )
     objective = build_components(recipe, source_from_dataset(Pictures())).objective
     assert (objective.similarity, objective.temperature) == ("dot", 10)
+    reports = []
+    train(Pictures(), recipe, out=tmp_path / "run", show=reports.append)
+    lines = RunDirectory(tmp_path / "run").read_metrics()
+    seen = [line for line in lines if "embedding_rank" in line]
+    assert [line["step"] for line in seen] == [4, 8]
+    assert all(1 < line["embedding_rank"] < 64 and line["uniformity"] < 0 for line in seen)
+    assert not any("information" in line for line in lines)
+    assert f"embedding rank {seen[-1]['embedding_rank']:.1f}, lr" in summary(reports[-1])
+
+
+def test_with_the_dot_product_a_collapse_is_noticed():
+    """An encoder that gives every patch the same embedding."""
+    method = built(PLAIN, Objective(temperature=10, similarity="dot"))
+    nn.init.zeros_(method.encoder.head.weight)
+    seen = diagnose_step(method(some_batch(), step=0), method.objective)
+    assert seen.embedding_rank == 0
+    alarms = Alarms()
+    (message,) = [said for step in range(100) for said in alarms.check(step, 1.0, seen, 0)]
+    assert message.startswith("collapse at step 99")

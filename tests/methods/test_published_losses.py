@@ -23,6 +23,7 @@ from eqco.data.pipelines import BYOL, BYOL_SECOND
 from eqco.encoders import Encoder, byol_head, simclrv2_head
 from eqco.methods import (
     BYOLSettings,
+    CPCSettings,
     MethodParts,
     MoCoV3Settings,
     SimCLRv2Settings,
@@ -325,7 +326,7 @@ def test_a_training_without_negatives_shows_the_rank_and_no_information(settings
     ranks = [line["embedding_rank"] for line in lines if "embedding_rank" in line]
     assert len(ranks) == len(reports) // 4
     assert all(1 < rank <= 4 for rank in ranks)
-    assert f"no negatives, rank {ranks[-1]:.1f}, lr" in summary(reports[-1])
+    assert f"embedding rank {ranks[-1]:.1f}, lr" in summary(reports[-1])
 
 
 def test_prototypes_frozen_for_an_epoch_count_the_steps_of_the_loader():
@@ -364,19 +365,26 @@ KNOWN = {"information": 1.25, "information_kind": "bound", "alignment": 0.5}
 
 
 @pytest.mark.parametrize(
-    ("line", "words"),
+    ("settings", "line", "words"),
     [
-        ({"embedding_rank": 3.5}, "fill 3.5 dimensions (at step 9); byol has no negatives"),
-        ({"embedding_rank": 3.5, **KNOWN}, "1.25 nats of the other (at step 9)"),
+        (BYOLSettings(), {}, "fill 3.5 dimensions (at step 9); byol has no negatives"),
+        (
+            CPCSettings(grid=3, similarity="dot"),
+            {},
+            "(at step 9); cpc compares no cosines, so that there",
+        ),
+        (BYOLSettings(), KNOWN, "1.25 nats of the other (at step 9)"),
     ],
 )
-def test_the_end_of_an_unlabelled_training_says_what_is_known(line, words, tmp_path):
-    (tmp_path / "metrics.jsonl").write_text(json.dumps({"step": 9, **line}) + "\n")
+def test_the_end_of_an_unlabelled_training_says_what_is_known(settings, line, words, tmp_path):
+    (tmp_path / "metrics.jsonl").write_text(
+        json.dumps({"step": 9, "embedding_rank": 3.5, **line}) + "\n"
+    )
     began = {"source": "photos", "data": "photos", "images": 64}
     (tmp_path / "environment.json").write_text(json.dumps(began))
     console = Console(file=io.StringIO(), width=500)
     begun = SimpleNamespace(
-        recipe=tiny(BYOLSettings()), source=SimpleNamespace(splits={}), backbone=None
+        recipe=tiny(settings, data=CROPPED), source=SimpleNamespace(splits={}), backbone=None
     )
     print_assessment(console, None, begun, tmp_path)
     assert words in console.file.getvalue()

@@ -51,8 +51,8 @@ class StepOutput:
             this process's, negatives those of all processes.
         new_keys: what `after_step` remembers, of all processes, (M, D).
         new_index: the place of each new key's image in the data set, (M,), where a bank needs it.
-        embeddings: where there are no contrasts, what collapse is watched by: one for each of this
-            process's images, without gradient, (n, D).
+        embeddings: where there are no contrasts, or none of cosines, what collapse is watched by:
+            one for each of this process's images, without gradient, (n, D).
     """
 
     loss: Tensor

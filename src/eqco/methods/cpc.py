@@ -54,8 +54,8 @@ class CPCSettings(MethodSettings):
     colour_drop: bool = False
     """Each patch keeps one of its bands, drawn for it, as published; others become the mean."""
     similarity: Literal["cosine", "dot"] = "cosine"
-    """dot: of vectors of any length, as published, with objective.temperature 10; no diagnostics
-    are shown then."""
+    """dot: of vectors of any length, as published, with objective.temperature 10; in place of f̂
+    and gradients the rank of the embeddings is shown then."""
 
     def views(self, data: DataSettings) -> tuple[ViewSpec, ...]:
         """One view, in which the patches must fit, and a patch and its target not overlap."""
@@ -260,7 +260,9 @@ class CPC(Method):
                         independent=settings.independent_negatives,
                     )
                 )
-        return StepOutput(self.objective(contrasts), contrasts)
+        # of an image as it is evaluated: the mean over its patches
+        embeddings = targets.detach().view(len(numbers), grid**2, -1).mean(dim=1)
+        return StepOutput(self.objective(contrasts), contrasts, embeddings=embeddings)
 
     def draw(self, pool: Negatives, count: int, draw: int) -> Negatives:
         """`count` of a pool for each of this process's queries; `draw` tells draws apart."""

@@ -47,6 +47,12 @@ def advise_on_run(path: Path) -> RunAdvice:
                 f"--from {path}: {recipe.method.name} has no negatives, so that there is nothing "
                 f"to say about K and alpha."
             )
+        if recipe.method.similarity != "cosine":
+            raise InputError(
+                f"--from {path}: {recipe.method.name} was trained with --method.similarity "
+                f"{recipe.method.similarity}, and saturation is read from cosines alone. Train "
+                f"with --method.similarity cosine."
+            )
     if not lines:
         raise InputError(
             f"--from {path}: none of its steps was diagnosed for saturation. Train with "

@@ -207,10 +207,12 @@ def print_self_consistency(console: Console, begun: RunInfo, place: Path) -> Non
     diagnosed = [line for line in RunDirectory(place).read_metrics() if "embedding_rank" in line]
     last = diagnosed[-1] if diagnosed else {}
     if last and "information" not in last:
+        method = begun.recipe.method
+        lacks = "has no negatives" if begun.recipe.num_negatives is None else "compares no cosines"
         console.print(
             f"the embeddings fill {last['embedding_rank']:.1f} dimensions (at step "
-            f"{last['step']}); {begun.recipe.method.name} has no negatives, so that there is no "
-            f"estimate of what one view tells of another.",
+            f"{last['step']}); {method.name} {lacks}, so that there is no estimate of what one "
+            f"view tells of another.",
             markup=False,
             highlight=False,
         )

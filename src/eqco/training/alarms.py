@@ -10,7 +10,7 @@ __all__ = ["Alarms", "NonFiniteLossError", "checkpoint_hint", "require_finite"]
 
 # Below this f̂, in nats, the embeddings tell images apart hardly better than chance.
 COLLAPSE_BELOW = 0.05
-# Without negatives: embeddings that fill fewer dimensions, or that are all but the same.
+# Without f̂: embeddings that fill fewer dimensions, or that are all but the same.
 COLLAPSED_RANK = 2.0
 COLLAPSED_UNIFORMITY = -0.05
 # From this share of its ceiling on, f̂ has nothing left to gain.
@@ -104,7 +104,7 @@ class Alarms:
         return messages
 
     def check_embeddings(self, step: int, seen: EmbeddingDiagnostics) -> list[str]:
-        """The alarm of a method without negatives."""
+        """The alarm of a method without cosines to negatives, and hence without f̂."""
         rank, uniformity = seen.embedding_rank, seen.uniformity
         collapsed = rank < COLLAPSED_RANK or uniformity > COLLAPSED_UNIFORMITY
         if not has_lasted(self.collapse, step, collapsed):
@@ -112,9 +112,9 @@ class Alarms:
         return [
             f"collapse at step {step}: since step {self.collapse['since']} the embeddings fill "
             f"{rank:.1f} dimensions (uniformity {uniformity:.3f}; 0 where all are the same). "
-            f"Without negatives nothing but the method's other parts keeps them apart: lower the "
-            f"learning rate or lengthen the warm-up; check that batch norm sees enough images, and "
-            f"the decay of a momentum encoder or the number of prototypes."
+            f"Lower the learning rate or lengthen the warm-up; check that batch norm sees enough "
+            f"images and, where no negatives keep embeddings apart, the decay of a momentum "
+            f"encoder or the number of prototypes."
         ]
 
     def state_dict(self) -> dict[str, Any]:

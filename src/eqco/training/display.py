@@ -68,13 +68,13 @@ class LogLines:
 def summary(report: StepReport, *, dated: bool = False) -> str:
     """Loss, f̂ (≥: a bound, ≈: an estimate) and, if `dated`, its step, learning rate and speed.
 
-    Without negatives there is no f̂: the rank of the embeddings is in its place.
+    Without cosines to negatives there is no f̂: the rank of the embeddings is in its place.
     """
     parts = [f"loss {report.loss:.3f}"]
     seen, at = report.diagnostics, report.diagnosed_at
     earlier = f" at step {at}" if dated and at != report.step else ""
     if isinstance(seen, EmbeddingDiagnostics):
-        parts.append(f"no negatives, rank {seen.embedding_rank:.1f}{earlier}")
+        parts.append(f"embedding rank {seen.embedding_rank:.1f}{earlier}")
     elif seen is not None:
         sign = "≥" if seen.information_kind == "bound" else "≈"
         parts.append(f"info {sign} {seen.information:.2f} nats{earlier}")

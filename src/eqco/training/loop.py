@@ -319,17 +319,20 @@ def mean(loss: Tensor) -> float:
 
 
 def can_be_diagnosed(output: StepOutput, objective: Objective | RememberingObjective) -> bool:
-    """Whether there is something to read: information and gradients are read from cosines."""
-    if output.contrasts:
-        return objective.similarity == "cosine"
-    return output.embeddings is not None
+    """Whether there is something to read."""
+    return has_cosines(output, objective) or output.embeddings is not None
+
+
+def has_cosines(output: StepOutput, objective: Objective | RememberingObjective) -> bool:
+    """Whether there are contrasts of cosines, which information and gradients are read from."""
+    return bool(output.contrasts) and objective.similarity == "cosine"
 
 
 def diagnose_step(
     output: StepOutput, objective: Objective | RememberingObjective
 ) -> Diagnostics | EmbeddingDiagnostics:
-    """What the contrasts of all processes say or, where there are none, the embeddings."""
-    if not output.contrasts:
+    """What the contrasts of all processes say or, without cosines, the embeddings."""
+    if not has_cosines(output, objective):
         assert output.embeddings is not None
         return diagnose_embeddings(processes.gather(output.embeddings))
     contrasts = gather_contrasts(output.contrasts)
