@@ -49,7 +49,8 @@ def advice(
             + (
                 "With so few negatives try both: it may cost accuracy."
                 if k < FEW
-                else "Compare on validation data: of such trainings in our records fewer than half gained."
+                else "Compare on validation data: of such trainings in our records fewer than half "
+                "gained."
             )
         )
     if weight_bias >= NOTABLE_BIAS and k <= 64:

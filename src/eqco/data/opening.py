@@ -91,9 +91,9 @@ def open_source(
 
 def open_by_name(name: str, root: Path, download: bool, how: Opening) -> Source:
     """The embedded set, or one of torchvision's."""
-    possible = (None, 1, 3) if name in GREY else (None, 3)
-    if how.channels not in possible:
-        counts = " or ".join(str(each) for each in possible[1:])
+    possible = (1, 3) if name in GREY else (3,)
+    if how.channels is not None and how.channels not in possible:
+        counts = " or ".join(map(str, possible))
         raise WrongBandsError(how.channels, f"{name} can be had with {counts}")
     if name in EMBEDDED:
         return open_embedded(name)

@@ -72,8 +72,8 @@ def apply_operations_(images: Tensor, numbers: Tensor, levels: Tensor, fill: Ten
             rows = meant.nonzero()[:, 0]
             if len(rows):
                 rows = copy_to(images.device, rows)
-                chosen = (each.index_select(0, rows) for each in (pixels, which, by))
-                pixels.index_copy_(0, rows, operation(*chosen, border))
+                few, kind, size = (each.index_select(0, rows) for each in (pixels, which, by))
+                pixels.index_copy_(0, rows, operation(few, kind, size, border))
     images.index_copy_(0, touched, pixels.div_(255))
 
 

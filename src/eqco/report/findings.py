@@ -302,16 +302,23 @@ def both_changes(pairs: Sequence[Sequence[Comparison]]) -> str:
     """What is clear by the probe, also for each data set if there are several, and by nearest
     neighbours.
     """
-    by_data = group_by(pairs, key=lambda pair: pair[0].row.only("data"))
+    by_data = group_by(pairs, key=data_of)
     gains = [
         f"{clear_gains(here)} of {len(here)} on {words(data)}" for data, here in by_data.items()
     ]
     parts = f" ({', '.join(gains)})" if len(by_data) > 1 else ""
     probe, neighbours = (
-        clear_changes([pair[column].interval for pair in pairs if pair[column].interval])
+        clear_changes([each for pair in pairs if (each := pair[column].interval) is not None])
         for column in (1, 2)
     )
     return f"{probe} by the probe{parts}, and {neighbours} by nearest neighbours"
+
+
+def data_of(pair: Sequence[Comparison]) -> Coordinates:
+    """What the trainings of a pair were made on."""
+    row = pair[0].row
+    assert isinstance(row, Coordinates)
+    return row.only("data")
 
 
 def clear_gains(pairs: Sequence[Sequence[Comparison]]) -> int:
