@@ -94,6 +94,23 @@ def test_a_step_by_adamw_moves_all_but_the_patches(name):
     assert all(name.startswith(("backbone.pos_embed", "backbone.patch_embed")) for name in still)
 
 
+def test_moco_v3_for_transformers_has_the_heads_and_crops_that_the_notes_name():
+    """Not those published: docs/paper_notes.md says which."""
+    recipe = named_recipe("mocov3-vit")
+    method = build_components(
+        replace(recipe, training=replace(recipe.training, num_queries=4)), pictures()
+    ).method
+    for head, expected in (
+        (method.encoder.head, [(768, 384), (256, 768)]),
+        (method.predictor, [(768, 256), (256, 768)]),
+    ):
+        linear = [each for each in head if isinstance(each, torch.nn.Linear)]
+        assert [tuple(each.weight.shape) for each in linear] == expected
+    assert isinstance(method.encoder.head[-1], torch.nn.BatchNorm1d)
+    assert isinstance(method.predictor[-1], torch.nn.Linear)
+    assert [view.pipeline.crop_scale for view in recipe.data.pair] == [(0.2, 1.0)] * 2
+
+
 @pytest.mark.end_to_end
 def test_a_run_is_opened_at_another_size_by_interpolated_positions(run):
     native, larger = open_weights(run), open_weights(run, image_size=48)

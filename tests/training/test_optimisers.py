@@ -105,6 +105,29 @@ def test_lars_is_the_literal_loop():
         assert_close(each.data, expected, rtol=1e-12, atol=1e-12)
 
 
+def by_the_rate_outside(rates, gradients, start, trust=0.1, mu=0.9):
+    """LARS as MoCo v3's code has it: the rate multiplies the momentum."""
+    weight, velocity = start.clone(), torch.zeros_like(start)
+    for rate, gradient in zip(rates, gradients, strict=True):
+        velocity = mu * velocity + trust * weight.norm() / gradient.norm() * gradient
+        weight = weight - rate * velocity
+    return weight
+
+
+@pytest.mark.parametrize(("rates", "same"), [([0.3] * 3, True), ([0.3, 0.3, 0.1], False)])
+def test_lars_differs_from_moco_v3s_by_how_a_falling_rate_acts_on_earlier_gradients(rates, same):
+    generator = torch.Generator().manual_seed(0)
+    start, *gradients = torch.randn(4, 2, 3, dtype=torch.float64, generator=generator)
+    weight = nn.Parameter(start.clone())
+    optimiser = LARS([weight], rates[0], weight_decay=0.0, trust_coefficient=0.1)
+    for rate, gradient in zip(rates, gradients, strict=True):
+        optimiser.param_groups[0]["lr"] = rate
+        weight.grad = gradient
+        optimiser.step()
+    theirs = by_the_rate_outside(rates, gradients, start)
+    assert torch.allclose(weight.data, theirs, rtol=1e-12, atol=1e-12) == same
+
+
 def test_lars_ignores_the_scale_of_a_gradient_but_for_biases():
     one, other = network(), network()
     for net, scale in ((one, 1.0), (other, 1000.0)):

@@ -140,7 +140,8 @@ SWAV = Recipe(
     optimiser=OptimiserSettings(name="lars", base_learning_rate=0.6, weight_decay=1e-6),
 )
 
-# MoCo v3's settings for vision transformers; α is what its batch of 4096 has negatives
+# Optimiser, τ and fixed patches are what MoCo v3 was released with for ViT-S, and SimCLR's α is its
+# batch of 4096. Heads, and the crops of MOCO_V3_VIT, are those of ResNets: docs/paper_notes.md
 VIT = EncoderSettings(backbone="timm:vit_small_patch16_224", fixed_patches=True)
 VIT_OPTIMISER = OptimiserSettings(
     name="adamw", base_learning_rate=1.5e-4, weight_decay=0.1, warmup_epochs=40

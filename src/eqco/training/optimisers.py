@@ -99,7 +99,8 @@ class LARS(torch.optim.Optimizer):
         v \leftarrow \mu v + \text{lr} \cdot \eta \frac{\|w\|}{\|g\|} \cdot g, \qquad
         w \leftarrow w - v
 
-    The rate is part of v, so that a falling rate acts on new gradients alone. Parameters with at
+    The rate is part of v, so that a falling rate acts on new gradients alone. (In MoCo v3's and
+    BYOL's code it multiplies v instead, which is the same while it stays.) Parameters with at
     most one dimension (biases, batch norm) get neither weight decay nor adaptation: λ = 0, and 1 in
     place of η‖w‖/‖g‖. Where ‖w‖ or ‖g‖ is 0 there is no adaptation either.
 
