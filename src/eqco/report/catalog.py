@@ -142,7 +142,7 @@ EXHIBITS: dict[str, Exhibit] = dict(
             "With few negatives α makes the gradient longer, as a larger learning rate makes the "
             "step. Does twice the rate gain what α gains, and does α still gain beside it?",
             charts.accuracy_charts,
-            findings.clear_differences,
+            findings.gains_at_rates,
         ),
         exhibit(
             "study-small-folder",

@@ -24,6 +24,7 @@ __all__ = [
     "example_accuracy",
     "extremes",
     "extremes_by_column",
+    "gains_at_rates",
     "gains_of_few",
     "gradient_factor",
     "information_swing",
@@ -112,6 +113,14 @@ def clear_differences(experiment: Experiment[Any], records: Sequence[Record]) ->
 def place_words(cell: Comparison) -> str:
     """Where a cell stands; a column of the metric alone says nothing."""
     return ", ".join(words(each) for each in (cell.row, cell.column) if not isinstance(each, str))
+
+
+def gains_at_rates(experiment: Experiment[Any], records: Sequence[Record]) -> str:
+    """What each loss and rate gained over InfoNCE at the usual rate."""
+    title, cells = list(experiment.conclude(records).items())[-1]
+    parts = [f"{place_words(cell)}: {difference_words(cell)}" for cell in cells if cell.values]
+    told = title.split(", seed by seed")[0]
+    return f"{told}, with 95 % intervals or each seed. {'; '.join(parts)}." if parts else ""
 
 
 def extremes_by_column(experiment: Experiment[Any], records: Sequence[Record]) -> str:
