@@ -447,6 +447,6 @@ def test_with_the_dot_product_a_collapse_is_noticed():
     nn.init.zeros_(method.encoder.head.weight)
     seen = diagnose_step(method(some_batch(), step=0), method.objective)
     assert seen.embedding_rank == 0
-    alarms = Alarms()
+    alarms = Alarms("dot")
     (message,) = [said for step in range(100) for said in alarms.check(step, 1.0, seen, 0)]
     assert message.startswith("collapse at step 99")

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from eqco.training.alarms import Alarms, NonFiniteLossError, require_finite
-from eqco.training.diagnostics import Diagnostics, EmbeddingDiagnostics
+from eqco.training.diagnostics import Diagnostics, EmbeddingDiagnostics, diagnose_embeddings
 
 
 def look(information, ceiling=5.0):
@@ -102,6 +102,16 @@ def test_without_negatives_collapse_is_read_from_the_embeddings(rank, uniformity
     for message in found:
         assert message.startswith("collapse at step 99: since step 0 the embeddings fill ")
         assert f"{rank:.1f} dimensions" in message
+
+
+@pytest.mark.parametrize(("similarity", "collapsed"), [("dot", False), ("cosine", True)])
+def test_an_offset_that_all_embeddings_share_is_no_collapse_to_dot_products(similarity, collapsed):
+    """It leaves a softmax of dot products as it is; to a loss of cosines all are the same then."""
+    patches = torch.randn(256, 36, 64, generator=torch.Generator().manual_seed(0)) + 1.5
+    seen, alarms = diagnose_embeddings(patches.mean(dim=1)), Alarms(similarity)
+    assert seen.embedding_rank > 50
+    found = [message for step in range(300) for message in alarms.check(step, 1.0, seen, 0)]
+    assert len(found) == collapsed
 
 
 def test_a_loss_that_is_no_number_neither_counts_nor_clears():

@@ -98,7 +98,7 @@ class Diagnostics:
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddingDiagnostics:
-    """A look at a step without contrasts: what needs negatives is absent, f̂ above all."""
+    """A look at a step without contrasts of cosines: what needs these is absent, f̂ above all."""
 
     embedding_rank: float
     """How many dimensions the embeddings fill, as in `Diagnostics`."""

@@ -1,7 +1,7 @@
 """What goes wrong in a training, reported clearly: collapse, saturation, NaN."""
 
 import math
-from typing import Any
+from typing import Any, Literal
 
 from eqco.runtime.errors import InputError
 from eqco.training.diagnostics import Diagnostics, EmbeddingDiagnostics
@@ -55,18 +55,24 @@ def checkpoint_hint(last_good: str | None) -> str:
 class Alarms:
     """Watches f̂ and speaks up once when it stays where it should not.
 
-    Collapse: f̂ below 0.05 nats for 100 steps in a row; of a method without negatives, embeddings
-    that fill fewer than 2 dimensions or are all the same. Saturation: f̂ within 1 % of its ceiling
+    Collapse: f̂ below 0.05 nats for 100 steps in a row; where no cosines with negatives are
+    compared, embeddings that fill fewer than 2 dimensions or point the same way. Saturation: f̂ within 1 % of its ceiling
     log(1+α) for 100 steps in a row. Both count after the warm-up only. An alarm is reported once,
     and again only after its condition has ended. Between two looks the condition is taken to
     hold if it held at both.
+
+    Args:
+        similarity: what the loss compares embeddings by. Dot products of a query with all its keys
+            change alike when one vector is added to all keys, which leaves the loss as it is: all
+            may point the same way then, and collapse is judged by the dimensions alone.
 
     >>> alarms = Alarms()
     >>> alarms.state_dict()
     {'collapse': {'since': -1, 'reported': 0}, 'saturation': {'since': -1, 'reported': 0}}
     """
 
-    def __init__(self) -> None:
+    def __init__(self, similarity: Literal["cosine", "dot"] = "cosine") -> None:
+        self.similarity = similarity
         # since: the step at which the condition began to hold, -1 when it does not
         self.collapse = {"since": -1, "reported": 0}
         self.saturation = {"since": -1, "reported": 0}
@@ -106,7 +112,8 @@ class Alarms:
     def check_embeddings(self, step: int, seen: EmbeddingDiagnostics) -> list[str]:
         """The alarm of a method without cosines to negatives, and hence without f̂."""
         rank, uniformity = seen.embedding_rank, seen.uniformity
-        collapsed = rank < COLLAPSED_RANK or uniformity > COLLAPSED_UNIFORMITY
+        same_direction = self.similarity == "cosine" and uniformity > COLLAPSED_UNIFORMITY
+        collapsed = rank < COLLAPSED_RANK or same_direction
         if not has_lasted(self.collapse, step, collapsed):
             return []
         return [

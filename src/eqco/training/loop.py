@@ -140,7 +140,7 @@ def run_training(
     objective, probe = components.objective, components.probe
     device = next(method.parameters()).device
     scaler = torch.amp.GradScaler(device.type, enabled=components.precision == "float16")
-    alarms = Alarms()
+    alarms = Alarms(objective.similarity)
     start = restore(components, scaler, alarms, state) if state is not None else 0
     method.train()
     if start == 0:
