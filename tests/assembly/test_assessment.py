@@ -1,13 +1,22 @@
 """What a training ends with: validation images alone, and baselines that mean something."""
 
 import math
+from fractions import Fraction
 
 import pytest
 import torch
 from torch.testing import assert_close
 
 from eqco.assembly import parts
-from eqco.assembly.assessment import AssessedRow, Assessment, assess, is_clearly_above
+from eqco.assembly.assessment import (
+    AssessedRow,
+    Assessment,
+    Undecided,
+    assess,
+    images_needed,
+    is_clear,
+    is_clearly_above,
+)
 from eqco.assembly.parts import validation_splits
 from eqco.assembly.weights import pixels
 from eqco.data import Source, Split
@@ -101,30 +110,70 @@ def test_of_two_images_nothing_is_clear():
     assert not is_clearly_above(right, ~right)
 
 
-@pytest.mark.parametrize(
-    ("count", "theirs", "ours", "undecided"),
-    [
-        (5, 0, 5, True),  # a chance of 1/32, with two sides 1/16
-        (6, 0, 6, False),
-        (6, 0, 3, False),  # 6 would have been clear
-        (40, 35, 40, True),  # nobody can be ahead by more than 5
-        (40, 34, 39, False),
-        (40, 36, 20, False),  # behind, and clearly
-        (100, 98, 100, False),  # from here on differences say something
-    ],
-)
-def test_undecided_is_what_not_even_the_best_encoder_could_win(count, theirs, ours, undecided):
+def assessment(theirs, ours):
+    """Of raw pixels and an encoder, from which images each of them is right on."""
     rows = []
     for name, right in (("raw pixels", theirs), ("this encoder", ours)):
-        right_ones = torch.arange(count) < right
-        share = share_interval(right, count)
+        share = share_interval(int(right.sum()), len(right))
         rows.append(
-            AssessedRow(
-                name=name, knn=share, probe=share, knn_hits=right_ones, probe_hits=right_ones
-            )
+            AssessedRow(name=name, knn=share, probe=share, knn_hits=right, probe_hits=right)
         )
-    val = split("val", count, 0)
-    found = Assessment(rows=tuple(rows), train=val, val=val, train_features=None, val_features=None)
+    val = split("val", len(theirs), 0)
+    return Assessment(rows=tuple(rows), train=val, val=val, train_features=None, val_features=None)
+
+
+@pytest.mark.parametrize(
+    ("count", "theirs", "ours", "images"),
+    [
+        (5, 0, 5, 6),  # a chance of 1/32, with two sides 1/16
+        (6, 0, 6, None),
+        (40, 35, 40, 48),  # nobody can be ahead by more than 5
+        (40, 36, 20, None),  # behind, and clearly
+        (40, 34, 34, None),  # 40 would be clear, and this one is not ahead
+        (100, 96, 100, 150),
+        (500, 495, 500, 600),
+        (500, 494, 499, None),
+    ],
+)
+def test_undecided_is_what_not_even_the_best_encoder_could_win(count, theirs, ours, images):
+    """And as many images are needed as give the best encoder 6 that the baseline has wrong."""
+    numbers = torch.arange(count)
+    found = assessment(numbers < theirs, numbers < ours)
     pairs = (("raw pixels", "knn"), ("raw pixels", "probe"))
-    assert found.undecided == (pairs if undecided else ())
-    assert set(found.undecided) <= set(found.not_beaten)
+    expected = [Undecided(pair=pair, winnable=False, images=images) for pair in pairs]
+    assert found.undecided == (() if images is None else tuple(expected))
+    assert {each.pair for each in found.undecided} <= set(found.not_beaten)
+
+
+def test_no_number_of_images_decides_against_a_baseline_that_is_right_on_all():
+    right = torch.ones(300, dtype=torch.bool)
+    assert [each.images for each in assessment(right, right).undecided] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("count", "better", "worse", "images"),
+    [
+        (10, 5, 0, 12),  # 6 : 0
+        (20, 8, 3, 50),  # 20 : 8, with a chance of 1.8 %
+        (20, 5, 0, 24),
+        (99, 8, 3, 248),  # 20 : 8
+        (100, 8, 3, None),  # enough images: the lead is small
+        (20, 4, 4, None),
+        (20, 3, 8, None),
+        (20, 6, 0, None),  # clear
+    ],
+)
+def test_undecided_is_also_a_lead_among_few_images_that_may_be_chance(count, better, worse, images):
+    ours = torch.arange(count) < better
+    theirs = (torch.arange(count) >= better) & (torch.arange(count) < better + worse)
+    found = assessment(theirs, ours).undecided
+    assert [each.images for each in found] == ([] if images is None else [images] * 2)
+    assert all(each.winnable for each in found)
+
+
+@pytest.mark.parametrize(("better", "worse", "count"), [(50, 49, 99), (1, 0, 99), (8, 3, 20)])
+def test_as_many_images_as_are_needed_are_clear_and_three_quarters_are_not(better, worse, count):
+    share = Fraction(images_needed(better, worse, count), count)
+    assert is_clear(math.floor(better * share), math.ceil(worse * share))
+    share *= Fraction(3, 4)
+    assert not is_clear(math.floor(better * share), math.ceil(worse * share))

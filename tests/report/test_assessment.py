@@ -6,16 +6,28 @@ from types import SimpleNamespace
 
 from rich.console import Console
 
+from eqco.assembly.assessment import Undecided
 from eqco.cli.train import parse
 from eqco.recipes import named_recipe, recipe_to_dict, with_settings
 from eqco.report.assessment import (
     describe_information,
     how_to_test,
     print_self_consistency,
+    too_few,
     unknown_data,
     warnings,
 )
 from eqco.runtime.run_directory import RunDirectory
+
+
+def assessed(not_beaten=(), *undecided, images=1000):
+    """What an assessment says of the pairs that are not beaten, on so many validation images."""
+    return SimpleNamespace(
+        not_beaten=not_beaten,
+        undecided=undecided,
+        val=SimpleNamespace(name="val"),
+        val_features=SimpleNamespace(values=range(images)),
+    )
 
 
 def test_without_labels_the_commands_that_show_neighbours_are_named(tmp_path):
@@ -56,7 +68,7 @@ def test_a_warning_names_what_to_change_in_commands_that_are_understood(tmp_path
         backbone=None,
     )
     pairs = ("raw pixels", "knn"), ("raw pixels", "probe")
-    found = SimpleNamespace(not_beaten=pairs, undecided=())
+    found = assessed(pairs)
     first, *advice = warnings(found, begun, place)
     assert first == "warning: this encoder is not clearly better than raw pixels (kNN, probe)."
     longer, larger, batch = (shlex.split(line.partition("eqco train ")[2]) for line in advice)
@@ -86,7 +98,7 @@ def test_a_warning_names_calls_in_python_where_no_command_has_the_data_or_the_ne
             loader=SimpleNamespace(split=range(3000)),
             backbone=backbone,
         )
-        found = SimpleNamespace(not_beaten=(("raw pixels", "knn"),), undecided=())
+        found = assessed((("raw pixels", "knn"),))
         return [line.partition(":")[2].strip() for line in warnings(found, begun, place)[1:]]
 
     own = {"source": "/home/me/photos", "network": "Mine"}
@@ -107,20 +119,45 @@ def test_where_the_images_are_too_few_it_is_said_in_place_of_what_to_train(tmp_p
         loader=SimpleNamespace(split=range(40)),
         backbone=None,
     )
-    pairs = ("raw pixels", "knn"), ("colour histogram", "knn")
-    found = SimpleNamespace(
-        not_beaten=pairs, undecided=pairs, val_features=SimpleNamespace(values=range(4))
+    pairs = ("raw pixels", "knn"), ("colour histogram", "knn"), ("random weights", "knn")
+    pixels, colours = (
+        Undecided(pair=pair, winnable=False, images=images)
+        for pair, images in zip(pairs, (60, 150), strict=False)
     )
-    assert warnings(found, begun, place) == [
-        "too few labelled validation images (4) to tell whether this encoder is better than raw "
-        "pixels (kNN); colour histogram (kNN): even one that is right on all of them would not be "
-        "clearly ahead. Label more images, so that 100 or more are for validation."
+    random = Undecided(pair=pairs[2], winnable=True, images=12)
+    assert warnings(assessed(pairs[:2], pixels, colours, images=10), begun, place) == [
+        "warning: too few labelled validation images (10) to tell whether this encoder is better "
+        "than raw pixels (kNN); colour histogram (kNN): even one that is right on all of them "
+        "would not be clearly ahead. Label more images: it takes about 150 for validation."
     ]
-    found.undecided = pairs[:1]
-    few, warning, *advice = warnings(found, begun, place)
+    found = assessed(pairs, pixels, random, images=10)
+    few, ahead, warning, *advice = warnings(found, begun, place)
     assert "better than raw pixels (kNN):" in few
+    assert ahead == (
+        "warning: this encoder is ahead of random weights (kNN), but 10 labelled validation images "
+        "are too few to tell that from chance. Label more images: it takes about 12 for "
+        "validation, if it stays as far ahead."
+    )
     assert warning == "warning: this encoder is not clearly better than colour histogram (kNN)."
     assert advice[0].startswith("  train longer:")
+
+
+def test_the_images_to_label_are_counted_with_those_that_are_not_held_back():
+    """A tenth of train is, where there is no split for validation."""
+    undecided = [Undecided(pair=("raw pixels", "knn"), winnable=False, images=150)]
+    (said,) = too_few(undecided, 100, held_back=True)
+    assert said.endswith("it takes about 150 for validation, a tenth of 1,500 in train.")
+    never = Undecided(pair=("raw pixels", "probe"), winnable=False, images=None)
+    (said,) = too_few([*undecided, never], 100, held_back=True)
+    assert said.endswith("would not be clearly ahead. Label more images.")
+
+
+def test_of_few_images_in_general_it_is_warned_where_nothing_more_exact_is_said():
+    general = "warning: differences between rows say little with fewer than 100 images."
+    assert warnings(assessed(images=99), None, None) == [general]
+    assert warnings(assessed(images=100), None, None) == []
+    undecided = Undecided(pair=("raw pixels", "knn"), winnable=True, images=120)
+    assert general not in warnings(assessed([undecided.pair], undecided, images=99), None, None)
 
 
 def test_the_command_that_tests_is_named_where_there_are_test_images(tmp_path):

@@ -1,6 +1,7 @@
 """The truth about a training, on validation images: beside pixels, colours and random weights."""
 
 import math
+from bisect import bisect_left
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from eqco.evaluation.knn import knn_predictions, usual_neighbours
 from eqco.evaluation.probe import probe_accuracy
 from eqco.evaluation.scores import ENOUGH, Interval, hits, share_interval
 
-__all__ = ["AssessedRow", "Assessment", "assess", "sample_features"]
+__all__ = ["AssessedRow", "Assessment", "Undecided", "assess", "sample_features"]
 
 SAMPLE = 2000  # images among which neighbours are looked for where there are no labels
 
@@ -35,6 +36,18 @@ class AssessedRow:
     probe: Interval
     knn_hits: Tensor
     probe_hits: Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Undecided:
+    """A baseline and a measure by which so few images cannot tell the encoder from it."""
+
+    pair: tuple[str, str]
+    winnable: bool
+    """One right on all images would be clearly ahead, and the encoder is ahead, but not clearly."""
+    images: int | None
+    """About how many would make that lead clear, the encoder's or that of one right on all; None
+    where the baseline is right on all."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,36 +66,69 @@ class Assessment:
 
         Clearly: the difference on the same images is above 0 with 95 % confidence.
         """
-        encoder = self.rows[-1]
-        pairs = []
-        for row in self.rows[:-1]:
-            for measure in ("knn", "probe"):
-                ours, theirs = (getattr(each, f"{measure}_hits") for each in (encoder, row))
-                if not is_clearly_above(ours, theirs):
-                    pairs.append((row.name, measure))
-        return tuple(pairs)
+        return tuple(
+            (row.name, measure)
+            for row in self.rows[:-1]
+            for measure in ("knn", "probe")
+            if not is_clearly_above(*self.hits(row, measure))
+        )
 
     @property
-    def undecided(self) -> tuple[tuple[str, str], ...]:
-        """Those of `not_beaten` that so few images cannot decide: one that is right on all of them
-        would not be clearly ahead either, and the encoder is not clearly behind.
-        """
-        encoder = self.rows[-1]
+    def undecided(self) -> tuple[Undecided, ...]:
+        """Those of `not_beaten` that so few images cannot decide."""
         rows = {row.name: row for row in self.rows}
-        pairs = []
-        for name, measure in self.not_beaten:
-            ours, theirs = (getattr(each, f"{measure}_hits") for each in (encoder, rows[name]))
-            best = torch.ones_like(theirs)
-            too_few = len(theirs) < ENOUGH and not is_clearly_above(best, theirs)
-            if too_few and not is_clearly_above(theirs, ours):
-                pairs.append((name, measure))
-        return tuple(pairs)
+        found = (
+            find_undecided(pair, *self.hits(rows[pair[0]], pair[1])) for pair in self.not_beaten
+        )
+        return tuple(each for each in found if each is not None)
+
+    def hits(self, row: AssessedRow, measure: str) -> tuple[Tensor, Tensor]:
+        """Which images are right by the encoder, and by a row."""
+        ours, theirs = (getattr(each, f"{measure}_hits") for each in (self.rows[-1], row))
+        return ours, theirs
+
+
+def find_undecided(pair: tuple[str, str], ours: Tensor, theirs: Tensor) -> Undecided | None:
+    """What so few images cannot decide about an encoder that is not clearly ahead: whether it is
+    better, where one right on all of them would not be clearly ahead either and it is not clearly
+    behind; or whether its lead is more than chance.
+    """
+    count = len(theirs)
+    if not is_clearly_above(torch.ones_like(theirs), theirs):
+        if is_clearly_above(theirs, ours):
+            return None
+        missed = int((~theirs).sum())
+        return Undecided(pair=pair, winnable=False, images=images_needed(missed, 0, count))
+    better, worse = numbers_better(ours, theirs)
+    # of more images, a lead that is not clear is a small one, and training may enlarge it
+    if count >= ENOUGH or better <= worse:
+        return None
+    return Undecided(pair=pair, winnable=True, images=images_needed(better, worse, count))
+
+
+def images_needed(better: int, worse: int, count: int) -> int | None:
+    """About how many images would make a lead clear that stays as large a share of them.
+
+    >>> images_needed(4, 0, 100), images_needed(8, 3, 20)  # 6 : 0 and 20 : 8 are clear
+    (150, 50)
+    """
+    if better <= worse:
+        return None
+    # 500: what one image of less than `ENOUGH` needs, 50 : 49, is below 400
+    sizes = range(count, 500 * count)
+    place = bisect_left(
+        sizes, True, key=lambda size: is_clear(better * size // count, -(-worse * size // count))
+    )
+    return sizes[place]
+
+
+def numbers_better(ours: Tensor, theirs: Tensor) -> tuple[int, int]:
+    """On how many images just the first is right, and on how many just the second."""
+    return int((ours & ~theirs).sum()), int((theirs & ~ours).sum())
 
 
 def is_clearly_above(ours: Tensor, theirs: Tensor) -> bool:
     """Whether one is right on more of the same images than the other, beyond 95 % of chance.
-
-    The exact sign test, with two sides, of the images on which just one of them is right.
 
     >>> right = torch.arange(100) < 60
     >>> is_clearly_above(right, torch.arange(100) < 40), is_clearly_above(right, right)
@@ -90,7 +136,15 @@ def is_clearly_above(ours: Tensor, theirs: Tensor) -> bool:
     >>> is_clearly_above(right[:5], ~right[:5]), is_clearly_above(right[:6], ~right[:6])
     (False, True)
     """
-    better, worse = int((ours & ~theirs).sum()), int((theirs & ~ours).sum())
+    return is_clear(*numbers_better(ours, theirs))
+
+
+def is_clear(better: int, worse: int) -> bool:
+    """The exact sign test, with two sides, of the images on which just one of two is right.
+
+    >>> is_clear(5, 0), is_clear(6, 0), is_clear(8, 1)  # chances of 1/32, 1/64 and 10/512
+    (False, True, True)
+    """
     count = better + worse
     at_least = torch.arange(better, count + 1, dtype=torch.float64)
     whole = torch.tensor(count + 1.0, dtype=torch.float64)

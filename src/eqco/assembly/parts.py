@@ -51,6 +51,7 @@ from eqco.training.optimisers import LARS, adamw, sgd
 from eqco.training.schedules import learning_rate_factor
 
 __all__ = [
+    "HELD_BACK",
     "build_components",
     "build_encoder",
     "build_evaluated_encoder",
@@ -64,6 +65,7 @@ __all__ = [
 
 REFUSALS = (RuntimeError, AssertionError, ValueError)  # of networks, by images they do not take
 PROBED = 10_000, 2_000  # images, at most, that a kNN probe compares with and asks about
+HELD_BACK = "a tenth of train"  # for validation, where no split with labels is
 USUAL_SIZES = (32, 64, 96, 128, 224)
 
 HEADS: dict[str, Callable[..., nn.Module]] = {
@@ -464,7 +466,7 @@ def validation_splits(source: Source) -> tuple[Split, Split] | None:
     parts = divide(train, val_fraction=0.1, test_fraction=0.0, seed=0)
     if "val" not in parts:
         return None
-    return parts["train"], replace(parts["val"], name="a tenth of train")
+    return parts["train"], replace(parts["val"], name=HELD_BACK)
 
 
 def probed_splits(source: Source) -> tuple[Split, Split] | None:

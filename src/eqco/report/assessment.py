@@ -12,10 +12,11 @@ from rich.console import Console
 from torch import Tensor
 
 from eqco.assembly import open_weights
-from eqco.assembly.assessment import Assessment, assess, sample_features
+from eqco.assembly.assessment import Assessment, Undecided, assess, sample_features
 from eqco.assembly.choosing import typical_side
 from eqco.assembly.comparison import Stage
 from eqco.assembly.heading import UNREADABLE
+from eqco.assembly.parts import HELD_BACK
 from eqco.assembly.runs import RunInfo
 from eqco.data import Split
 from eqco.evaluation.scores import ENOUGH
@@ -105,13 +106,6 @@ def print_assessment(
         style="dim",
         markup=False,
     )
-    if count < ENOUGH:
-        console.print(
-            f"Differences between rows say little with fewer than {ENOUGH} images.",
-            style="yellow",
-            markup=False,
-            highlight=False,
-        )
     for line in warnings(found, begun, place):
         console.print(line, style="yellow", markup=False, highlight=False, soft_wrap=True)
     if line := how_to_test(begun, place):
@@ -130,19 +124,43 @@ def warnings(found: Assessment, begun: RunInfo, place: Path) -> list[str]:
     """Where the encoder is not clearly better: what it does not beat, and what to try; of what so
     few images cannot decide, that more are needed.
     """
-    undecided = found.undecided
-    few = [] if not undecided else [too_few(undecided, len(found.val_features.values))]
-    pairs = [pair for pair in found.not_beaten if pair not in undecided]
-    return [*few, *what_to_try(pairs, begun, place)] if pairs else few
+    count, undecided = len(found.val_features.values), found.undecided
+    lines = too_few(undecided, count, held_back=found.val.name == HELD_BACK)
+    if count < ENOUGH and not lines:
+        lines = [f"warning: differences between rows say little with fewer than {ENOUGH} images."]
+    known = {each.pair for each in undecided}
+    pairs = [pair for pair in found.not_beaten if pair not in known]
+    return [*lines, *what_to_try(pairs, begun, place)] if pairs else lines
 
 
-def too_few(pairs: Sequence[tuple[str, str]], count: int) -> str:
-    """That so many validation images cannot tell whether the encoder is better."""
-    return (
-        f"too few labelled validation images ({count}) to tell whether this encoder is better than "
-        f"{names_of(pairs)}: even one that is right on all of them would not be clearly ahead. "
-        f"Label more images, so that {ENOUGH} or more are for validation."
-    )
+def too_few(undecided: Sequence[Undecided], count: int, *, held_back: bool) -> list[str]:
+    """That so many validation images cannot tell whether the encoder is better, and how many could;
+    `held_back` says that they are a tenth of train.
+    """
+    lines = []
+    if hopeless := [each for each in undecided if not each.winnable]:
+        lines.append(
+            f"warning: too few labelled validation images ({count}) to tell whether this encoder "
+            f"is better than {names_of([each.pair for each in hopeless])}: even one that is right "
+            f"on all of them would not be clearly ahead. Label more images"
+            f"{enough_images(hopeless, held_back)}."
+        )
+    if ahead := [each for each in undecided if each.winnable]:
+        lines.append(
+            f"warning: this encoder is ahead of {names_of([each.pair for each in ahead])}, but "
+            f"{count} labelled validation images are too few to tell that from chance. Label more "
+            f"images{enough_images(ahead, held_back)}, if it stays as far ahead."
+        )
+    return lines
+
+
+def enough_images(undecided: Sequence[Undecided], held_back: bool) -> str:
+    """How many images would do for all of these; empty where nobody can say."""
+    needed = [each.images for each in undecided if each.images is not None]
+    if len(needed) < len(undecided):
+        return ""
+    tenth = f", a tenth of {10 * max(needed):,} in train" if held_back else ""
+    return f": it takes about {max(needed):,} for validation{tenth}"
 
 
 def names_of(pairs: Sequence[tuple[str, str]]) -> str:
