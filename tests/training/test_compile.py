@@ -9,6 +9,8 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import nn
+from torch._dynamo.exc import BackendCompilerFailed
+from torch._inductor.exc import CppCompileError, InductorError
 from torch.testing import assert_close
 
 from eqco.assembly import build_components, compiling, resume, train
@@ -135,7 +137,10 @@ def test_the_trial_leaves_encoder_and_generator_as_they_were(monkeypatch):
 
 def test_compiling_is_refused_without_a_compiler_and_with_several_processes(monkeypatch, tmp_path):
     monkeypatch.setattr(compiling.shutil, "which", lambda name: None)
-    missing = r"but a C\+\+ compiler is missing here.*--training.compile False \(also beside"
+    missing = (
+        r"but a C\+\+ compiler is missing here.*--training.compile False \(beside --resume too, "
+        r"where the run has a checkpoint\)"
+    )
     with pytest.raises(InputError, match=missing):
         train(noise(), small(True), out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -145,12 +150,12 @@ def test_compiling_is_refused_without_a_compiler_and_with_several_processes(monk
 
 
 @pytest.fixture
-def broken_compiler(monkeypatch):
+def broken_compiler(monkeypatch, tmp_path_factory):
     """A compiler that is found and ends with an error, and nothing kept of one that worked."""
     torch._dynamo.reset()
     monkeypatch.setattr(compiling, "missing_tool", lambda: "")
-    settings = {"cpp.cxx": (None, "/bin/false"), "force_disable_caches": True}
-    with importlib.import_module("torch._inductor.config").patch(settings):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("compiled")))
+    with importlib.import_module("torch._inductor.config").patch({"cpp.cxx": (None, "/bin/false")}):
         yield
     torch._dynamo.reset()
 
@@ -160,7 +165,8 @@ def test_auto_leaves_a_compiler_that_fails_and_says_so_in_a_line(broken_compiler
     assert pays() is False
     first, said, *others = capsys.readouterr().err.splitlines()
     assert first.startswith("a long training: trying")
-    assert re.fullmatch(r"compiling was tried and failed \(.+\); training goes on uncompiled", said)
+    failed = r"compiling was tried and failed \(.*C\+\+ compile.*\); training goes on uncompiled"
+    assert re.fullmatch(failed, said)
     assert not others
 
 
@@ -169,8 +175,8 @@ def test_a_compiler_that_fails_ends_a_run_in_words_and_it_resumes_uncompiled(
     broken_compiler, monkeypatch, tmp_path
 ):
     failing = (
-        r"training.compile=True, but the compiler fails here \(.+\). Mend it, or give "
-        r"--training.compile False \(also beside --resume\)."
+        r"training.compile=True, but the compiler fails here \(.*C\+\+ compile.*\). Mend it, or "
+        r"give --training.compile False \(beside --resume too, where the run has a checkpoint\)."
     )
     with pytest.raises(InputError, match=failing):
         train(noise(), small(True), out=tmp_path, encoder=tiny())
@@ -180,6 +186,42 @@ def test_a_compiler_that_fails_ends_a_run_in_words_and_it_resumes_uncompiled(
     with pytest.raises(InputError, match=failing):
         resume(tmp_path, noise(), encoder=tiny())
     assert resume(tmp_path, noise(), encoder=tiny(), compile=False).step == 6
+
+
+def no_header():
+    command = ["g++", "cxx.main.cpp", "-o", "cxx.main.so"]
+    output = "In file included from cxx.main.cpp:2:\na.h:25:10: fatal error: omp.h: No such file"
+    return CppCompileError(command, output)
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (no_header(), "omp.h: No such file"),
+        (InductorError(no_header(), None), "omp.h: No such file"),
+        (BackendCompilerFailed(print, OSError("no space left"), None), "no space left"),
+        (BackendCompilerFailed(print, InductorError(no_header(), None), None), "omp.h: No such"),
+    ],
+)
+def test_what_a_compiler_fails_by_is_said(error, said):
+    failing = rf"the compiler fails here \(.*{said}"
+    with pytest.raises(InputError, match=failing), compiling.explain_compiler():
+        raise error
+
+
+def test_a_batch_that_does_not_fit_is_not_taken_for_a_compiler_that_fails(monkeypatch):
+    """An eighth of it fits, and training would end with the same error."""
+    monkeypatch.setattr(compiling, "missing_tool", lambda: "")
+    monkeypatch.setattr(nn.Module, "compile", lambda self, dynamic: None)
+    encoder = Encoder(LightEncoder(), linear_head(256, 4))
+
+    def refuse(_, given):
+        if len(given[0]) == 16:
+            raise MemoryError("16 images")
+
+    encoder.backbone.register_forward_pre_hook(refuse)
+    with pytest.raises(MemoryError, match="16 images"):
+        pays(encoder)
 
 
 def test_other_errors_of_a_compiled_training_stay_as_they_are():
@@ -265,6 +307,20 @@ class Tiny(nn.Module):
 def tiny():
     torch.manual_seed(0)
     return Tiny()
+
+
+class Mismatched(Tiny):
+    def forward(self, images):
+        return super().forward(images) @ torch.ones(3, 4)
+
+
+@pytest.mark.end_to_end
+def test_a_fault_of_the_network_that_is_compiled_keeps_its_traceback():
+    network = Mismatched()
+    network.compile(dynamic=False)
+    with pytest.raises(RuntimeError, match="reduction dim"), compiling.explain_compiler():
+        network(torch.zeros(2, 3, 8, 8))
+    torch._dynamo.reset()
 
 
 @pytest.fixture

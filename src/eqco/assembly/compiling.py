@@ -29,6 +29,7 @@ GAIN = 0.05  # the share of a pass that has to be saved
 TIMED_PASSES = 3
 
 COMPILER = ("torch._dynamo", "torch._inductor")  # the packages of its errors
+OF_THE_NETWORK = "TorchRuntimeError"  # but for what a network raises while it is traced
 
 
 def compile_encoders(method: Method) -> None:
@@ -55,7 +56,8 @@ def check_compiler(device: torch.device) -> None:
     if lacking:
         raise InputError(
             f"training.compile=True, but {lacking} is missing here. Install it, as by apt install "
-            f"g++ python3-dev, or give --training.compile False (also beside --resume)."
+            f"g++ python3-dev, or give --training.compile False (beside --resume too, where "
+            f"the run has a checkpoint)."
         )
 
 
@@ -68,21 +70,34 @@ def explain_compiler() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if not any(kind.__module__.startswith(COMPILER) for kind in type(error).__mro__):
+        if not is_of_compiler(error):
             raise
         raise InputError(
-            f"training.compile=True, but the compiler fails here ({first_line(error)}). Mend it, "
-            f"or give --training.compile False (also beside --resume)."
+            f"training.compile=True, but the compiler fails here ({cause(error)}). Mend it, or "
+            f"give --training.compile False (beside --resume too, where the run has a checkpoint)."
         ) from error
 
 
-def first_line(error: Exception) -> str:
-    """What an error says first, cut to a line.
+def is_of_compiler(error: Exception) -> bool:
+    """Whether the compiler raised it, not the network that it compiles."""
+    kinds = type(error).__mro__
+    if any(kind.__name__ == OF_THE_NETWORK for kind in kinds):
+        return False
+    return any(kind.__module__.startswith(COMPILER) for kind in kinds)
 
-    >>> first_line(RuntimeError("no space left.\\nSet TORCH_LOGS for more")), first_line(OSError())
+
+def cause(error: Exception) -> str:
+    """What an error of a compiler says first, cut to a line: the error that torch has wrapped, and
+    of the output of a C++ compiler the first line with an error.
+
+    >>> cause(RuntimeError("no space left.\\nSet TORCH_LOGS for more")), cause(OSError())
     ('no space left', 'OSError')
     """
-    lines = str(error).strip().splitlines() or [type(error).__name__]
+    while isinstance(inner := getattr(error, "inner_exception", None), Exception):
+        error = inner
+    printed = str(getattr(error, "output", "")).splitlines()
+    lines = [line for line in printed if "error" in line]
+    lines += str(error).strip().splitlines() or [type(error).__name__]
     return textwrap.shorten(lines[0], 160, placeholder=" …").rstrip(".")
 
 
@@ -127,12 +142,13 @@ def compiling_pays(
         flush=True,
     )
     compiled = copy.deepcopy(encoder).train()
+    pass_through(plain, images, precision)  # what fails here is not the compiler
     try:
         compile_encoder(compiled)
         before, after = seconds_per_pass([plain, compiled], images, precision)
     except Exception as error:  # compilers raise almost any
         print(
-            f"compiling was tried and failed ({first_line(error)}); training goes on uncompiled",
+            f"compiling was tried and failed ({cause(error)}); training goes on uncompiled",
             file=sys.stderr,
             flush=True,
         )
@@ -160,8 +176,13 @@ def seconds_per_pass(
     for _ in range(1 + TIMED_PASSES):
         for encoder, taken in zip(encoders, times, strict=True):
             start = time.perf_counter()
-            with autocast_to(precision, images.device):
-                embeddings = encoder(images)
-            embeddings.float().sum().backward()
+            pass_through(encoder, images, precision)
             taken.append(time.perf_counter() - start)
     return [min(taken[1:]) for taken in times]
+
+
+def pass_through(encoder: nn.Module, images: Tensor, precision: Precision) -> None:
+    """One pass forward and backward."""
+    with autocast_to(precision, images.device):
+        embeddings = encoder(images)
+    embeddings.float().sum().backward()
