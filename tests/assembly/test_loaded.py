@@ -1,6 +1,8 @@
 """An image prepared for an encoder is the same from a file as from memory."""
 
 import io
+import pickle
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ import torch
 from PIL import Image
 
 from eqco.assembly.loaded import LoadedEncoder, prepare_image
+from eqco.data import UnreadableImageError
 from eqco.encoders import Encoder, LightEncoder
 from eqco.recipes import DataSettings, Recipe
 from eqco.runtime.errors import InputError
@@ -68,11 +71,30 @@ def encoder():
     return LoadedEncoder(Encoder(LightEncoder(), torch.nn.Identity()), recipe)
 
 
+def encoded(kind):
+    """The file of a picture."""
+    file = io.BytesIO()
+    Image.fromarray(BYTES).save(file, format=kind)
+    return file
+
+
 def truncated():
     """A picture whose file ends too early, which Pillow notices when its pixels are wanted."""
-    whole = io.BytesIO()
-    Image.fromarray(BYTES).save(whole, format="jpeg")
-    return Image.open(io.BytesIO(whole.getvalue()[:-300]))
+    return Image.open(io.BytesIO(encoded("jpeg").getvalue()[:-300]))
+
+
+def closed():
+    """A picture whose file was closed before anybody wanted its pixels."""
+    with Image.open(encoded("png")) as picture:
+        return picture
+
+
+def broken_chunk():
+    """A picture whose second chunk of pixels has no name, at which Pillow raises a SyntaxError."""
+    whole = encoded("png").getvalue()
+    start = whole.index(b"IDAT")
+    ten = (10).to_bytes(4, "big") + whole[start : start + 4 + 10] + bytes(4)
+    return Image.open(io.BytesIO(whole[: start - 4] + ten + bytes(4) + b"\xff" * 20))
 
 
 @pytest.mark.parametrize(
@@ -85,6 +107,12 @@ def truncated():
         (BYTES.astype(np.int64), "its type is int64"),
         (Image.new("F", (20, 24)), "has 1 band of 16 bits or floating point"),
         (truncated(), "cannot be read: image file is truncated"),
+        (closed(), "cannot be read: its file was closed before its pixels were read; call load()"),
+        (broken_chunk(), "cannot be read: broken PNG file"),
+        ([[[1, 2], [3]]], "is list: numpy cannot make an array of it (setting an array element"),
+        (torch.zeros(3, 24, 20).to(torch.float8_e4m3fn), "numpy cannot make an array of it"),
+        (SimpleNamespace(shape=(24, 20)), "is SimpleNamespace: its shape is ()"),
+        ({"photo": BYTES}, "is dict: its shape is ()"),
     ],
 )
 def test_an_image_that_cannot_be_embedded_is_called_by_its_place(encoder, bad, message):
@@ -93,6 +121,27 @@ def test_an_image_that_cannot_be_embedded_is_called_by_its_place(encoder, bad, m
         encoder.embed([BYTES, BYTES, bad], batch_size=2)
     assert "images[2]" in str(refused.value)
     assert message in str(refused.value)
+
+
+def test_an_image_in_memory_that_cannot_be_read_has_a_remedy_that_embed_has(encoder, tmp_path):
+    with pytest.raises(UnreadableImageError) as refused:
+        encoder.embed(truncated())
+    assert str(refused.value).endswith("Give another, or leave it out.")
+    assert str(pickle.loads(pickle.dumps(refused.value))) == str(refused.value)
+    (tmp_path / "a.png").touch()
+    with pytest.raises(UnreadableImageError, match=r"a\.png .* is empty\. Replace or remove it"):
+        encoder.embed(tmp_path / "a.png")
+
+
+def test_a_dict_that_names_its_image_is_one_image(encoder, tmp_path):
+    """As a row of a Dataset is; also where it names a file."""
+    expected = encoder.embed(BYTES)
+    Image.fromarray(BYTES).save(tmp_path / "a.png")
+    for image in (BYTES, Image.fromarray(BYTES), tmp_path / "a.png"):
+        assert torch.equal(encoder.embed({"image": image, "label": 3}), expected)
+        assert torch.equal(encoder.embed([{"img": image}]), expected)
+    with pytest.raises(InputError, match=r"^the image has 1 band"):
+        encoder.embed({"image": BYTES[:, :, 0]})
 
 
 def test_an_image_that_is_given_alone_has_no_place(encoder):

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch.utils.data import Dataset
 
 from eqco.data import open_source, source_from_dataset
@@ -213,8 +214,17 @@ def test_a_dataset_that_fails_or_transforms_is_named():
         open_source([torch.tensor([-2.0, 0.5]).expand(3, 4, 2)])
     with pytest.raises(InputError, match="no map-style Dataset"):
         open_source(iter([]))
-    with pytest.raises(InputError, match="list is empty"):
-        open_source([])
+    with pytest.raises(InputError, match=r"item 0 of list is list: numpy cannot make an array"):
+        open_source([([[1, 2], [3]], 0)])
+
+
+def test_a_picture_of_a_dataset_whose_file_was_closed_is_named(tmp_path):
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
+    with Image.open(tmp_path / "a.png") as picture:
+        pass
+    pictures = [Image.new("RGB", (8, 8)), picture]
+    with pytest.raises(InputError, match=r"item 1 of list cannot be read: its file was closed"):
+        open_source(pictures)
 
 
 def test_arrays_of_torchvision_become_three_channels():

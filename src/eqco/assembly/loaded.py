@@ -1,6 +1,6 @@
 """The encoder of a run as `eqco.load` gives it: paths, pictures and arrays in, features out."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +12,8 @@ from torch import Tensor
 from eqco.data import UnreadableImageError, evaluation_view, find_pipeline
 from eqco.data.bands import Layout, WrongBandsError
 from eqco.data.cropping import as_tensor, centre_crop_image
-from eqco.data.decoding import find_layout, read_image
-from eqco.data.images import image_in, read_value, value_layout
+from eqco.data.decoding import find_layout, named_errors, read_image
+from eqco.data.images import image_in, load_picture, read_value, value_layout
 from eqco.encoders import Encoder, in_channels_of
 from eqco.recipes import Recipe
 from eqco.runtime.errors import InputError
@@ -62,9 +62,9 @@ class LoadedEncoder(Encoder):
 
         Args:
             images: one image or several: paths, PIL images, arrays (H, W) or (H, W, C), tensors
-                (C, H, W) or (N, C, H, W). Files and PIL images are turned upright by their EXIF
-                orientation; arrays and tensors must be upright. Pixels are uint8 or uint16, or
-                floating point in [0, 1]; floats up to 255 are refused.
+                (C, H, W) or (N, C, H, W), dicts with an image as "image". Files and PIL images are
+                turned upright by their EXIF orientation; arrays and tensors must be upright. Pixels
+                are uint8 or uint16, or floating point in [0, 1]; floats up to 255 are refused.
             batch_size: images at a time.
         """
         if batch_size < 1:
@@ -142,23 +142,33 @@ def refuse_unprepared(images: Tensor) -> None:
 
 def prepare_image(image: Any, bands: int, size: int, name: str = "the image") -> Tensor:
     """One image as it is, resized, cut at its centre and normalised, (1, bands, size, size)."""
+    image = image_in(image)
+    is_file = isinstance(image, str | Path)
     try:
-        if isinstance(image, str | Path):
+        if is_file:
             layout = find_layout([str(image)], bands)
             pixels, name = read_image(image, layout), str(image)
         else:
-            image = image_in(image)
             if isinstance(image, Image.Image):
-                image = ImageOps.exif_transpose(image)
+                image = upright(image, name)
             layout = value_layout(image, bands if isinstance(image, Image.Image) else None, name)
             refuse_bands(image, layout, bands, name)
             pixels = read_value(image, layout, name)
+        cut = as_tensor(centre_crop_image(pixels, size, name)).permute(2, 0, 1)
     except WrongBandsError as error:
         raise error.of_network("the encoder") from error
-    except OSError as error:  # of a PIL image, which reads its file when its pixels are wanted
-        raise UnreadableImageError(name, str(error)) from error
-    cut = as_tensor(centre_crop_image(pixels, size, name)).permute(2, 0, 1)
+    except UnreadableImageError as error:
+        if is_file:
+            raise
+        raise UnreadableImageError(name, error.reason, "Give another, or leave it out.") from error
     return evaluation_view(cut[None], size, find_pipeline("mocov2"))
+
+
+def upright(image: Image.Image, name: str) -> Image.Image:
+    """A PIL image turned upright by its EXIF orientation."""
+    load_picture(image, name)
+    with named_errors(name):
+        return ImageOps.exif_transpose(image)
 
 
 def refuse_bands(image: Any, layout: Layout, bands: int, name: str) -> None:
@@ -186,10 +196,10 @@ def grey_as_colour(image: Any) -> str:
 
 
 def as_items(images: Any) -> Iterable[Any]:
-    """One image after the other."""
+    """One image after the other; a dict that names its image, as a row of `datasets`, is one."""
     if isinstance(images, Tensor) and images.dim() == 4:
         return images.unbind(0)
-    if isinstance(images, str | Path) or not isinstance(images, Sequence | Iterable):
+    if isinstance(images, str | Path | Mapping) or not isinstance(images, Sequence | Iterable):
         return [images]
     if hasattr(images, "shape"):  # an array: several have four dimensions
         return images if len(images.shape) == 4 else [images]

@@ -36,6 +36,7 @@ __all__ = [
     "find_layout",
     "from_pillow",
     "image_size",
+    "named_errors",
     "natural_layout",
     "pillow_header",
     "read_header",
@@ -59,22 +60,23 @@ COLOURS = {0: 1, 1: 1, 2: 3, 3: 1, 5: 4, 6: 3, 8: 3}
 TIFF_MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 SIZE, BITS, PHOTOMETRIC, SAMPLES, EXTRA, SAMPLE_FORMAT = (256, 257), 258, 262, 277, 338, 339
 ALPHA = (1, 2)  # of EXTRA
+REMEDY = (
+    "Replace or remove it. Commands that read a whole folder can leave such files out and list "
+    "them: eqco train with --data.on-unreadable skip, others with --on-unreadable skip."
+)
 
 
 class UnreadableImageError(InputError):
-    """An image that cannot be used: which one, and why."""
+    """An image that cannot be used: which one, why, and what to do."""
 
-    def __init__(self, name: str, reason: str):
-        super().__init__(name, reason)
+    def __init__(self, name: str, reason: str, remedy: str = REMEDY):
+        super().__init__(name, reason, remedy)
         self.name = name
         self.reason = reason
+        self.remedy = remedy
 
     def __str__(self) -> str:
-        return (
-            f"{self.name} cannot be read: {self.reason}. Replace or remove it. Commands that read "
-            f"a whole folder can leave such files out and list them: eqco train with "
-            f"--data.on-unreadable skip, others with --on-unreadable skip."
-        )
+        return f"{self.name} cannot be read: {self.reason}. {self.remedy}"
 
 
 @dataclass(frozen=True)

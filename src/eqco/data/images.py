@@ -17,6 +17,7 @@ from eqco.data.decoding import (
     UnreadableImageError,
     decode_bytes,
     from_pillow,
+    named_errors,
     natural_layout,
     pillow_header,
     read_header,
@@ -36,6 +37,7 @@ __all__ = [
     "common_layout",
     "files_digest",
     "image_in",
+    "load_picture",
     "read_value",
     "value_layout",
 ]
@@ -296,6 +298,7 @@ def read_value(value: Any, layout: Layout, name: str) -> Image.Image | Bands:
     try:
         if isinstance(value, Image.Image):
             require_layout(pillow_header(value), layout)
+            load_picture(value, name)
             return from_pillow(value, layout)
         array = as_array(value)
         if array_layout(array) != layout:
@@ -305,20 +308,39 @@ def read_value(value: Any, layout: Layout, name: str) -> Image.Image | Bands:
         raise unusable_error(value, name, error) from error
 
 
+def load_picture(image: Image.Image, name: str) -> None:
+    """Read the pixels of a PIL image, which Pillow puts off until they are wanted."""
+    with named_errors(name):
+        try:
+            image.load()
+        except (AssertionError, AttributeError) as error:  # of Pillow, without a word
+            if getattr(image, "fp", None) is not None:
+                raise
+            raise Refusal(
+                "its file was closed before its pixels were read; call load() while it is open"
+            ) from error
+
+
 def as_array(value: Any) -> np.ndarray:
     """Pixels (H, W) or (H, W, C) of a tensor (H, W) or (C, H, W), or of an array."""
-    if not isinstance(value, Tensor):
-        return np.asarray(value)
-    pixels = value.detach().cpu()
-    if pixels.dtype == torch.bfloat16:  # which numpy has not
-        pixels = pixels.float()
-    return (pixels.permute(1, 2, 0) if pixels.dim() == 3 else pixels).numpy()
+    try:
+        if not isinstance(value, Tensor):
+            return np.asarray(value)
+        pixels = value.detach().cpu()
+        if pixels.dtype == torch.bfloat16:  # which numpy has not
+            pixels = pixels.float()
+        return (pixels.permute(1, 2, 0) if pixels.dim() == 3 else pixels).numpy()
+    except MemoryError:  # of this machine, and no fault of the image's
+        raise
+    # lists of unequal lengths, types that numpy has not, arrays of other libraries on a device
+    except Exception as error:
+        raise Refusal(f"numpy cannot make an array of it ({str(error).rstrip('.')})") from error
 
 
 def unusable_error(value: Any, name: str, refusal: Refusal) -> InputError:
     """The error of an item that is no image, or not one of its set's."""
     kind = type(value).__name__
-    if hasattr(value, "shape"):
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
         kind += f" of type {value.dtype} and shape {tuple(value.shape)}"
     return InputError(
         f"{name} is {kind}: {refusal}. Give PIL images, or pixels that are uint8, uint16 or "
