@@ -1,6 +1,7 @@
 """One door for weights: whatever wrote them, the features are those of the network that did."""
 
 import json
+import shutil
 
 import pytest
 import timm
@@ -10,6 +11,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from eqco.assembly import load, open_weights, pixels, random_like
+from eqco.assembly.weights import unfinished_note
 from eqco.encoders import Encoder, LightEncoder, linear_head, resnet
 from eqco.runtime.errors import InputError
 
@@ -52,6 +54,22 @@ def test_a_run_gives_its_query_encoders_backbone_frozen(light_run, part):
     assert found.image_size == found.recipe.data.image_size
     assert not found.backbone.training
     assert not any(parameter.requires_grad for parameter in found.backbone.parameters())
+
+
+@pytest.mark.parametrize("words", ["{", "[]", '{"steps_per_epoch": "3"}', "{}", None])
+def test_a_run_that_does_not_say_how_long_it_was_to_be_still_gives_its_weights(
+    words, light_run, tmp_path
+):
+    """Whether it is complete is a note, and a note refuses nothing."""
+    run = shutil.copytree(light_run, tmp_path / "run")
+    facts = json.loads((run / "environment.json").read_text())
+    facts["steps_per_epoch"] += 1
+    (run / "environment.json").write_text(json.dumps(facts))
+    assert "is not trained to its end" in unfinished_note(open_weights(run))
+    (run / "environment.json").unlink()
+    if words is not None:
+        (run / "environment.json").write_text(words)
+    assert unfinished_note(open_weights(run)) == ""
 
 
 def test_a_checkpoint_under_another_name_is_still_known(light_run, tmp_path):

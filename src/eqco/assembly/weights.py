@@ -457,11 +457,13 @@ def unfinished_step(weights: Weights) -> str:
     if weights.recipe is None:
         return ""
     run = run_of(Path(weights.name))
-    # a checkpoint may have been taken out of its run
-    began = read_object(run.environment) if run.environment.exists() else {}
-    if "steps_per_epoch" not in began:
+    try:
+        steps_per_epoch = read_object(run.environment).get("steps_per_epoch")
+    except (InputError, OSError):  # damaged, or a checkpoint that was taken out of its run
         return ""
-    total = weights.recipe.training.epochs * began["steps_per_epoch"]
+    if not isinstance(steps_per_epoch, int):
+        return ""
+    total = weights.recipe.training.epochs * steps_per_epoch
     return "" if weights.step == total else f"step {weights.step} of {total}"
 
 
