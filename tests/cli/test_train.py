@@ -85,7 +85,7 @@ def test_recipes_are_listed_and_shown(columns, capsys, monkeypatch):
         (
             ["--extend", "a-file"],
             "--extend a-file is a file, and a run is extended from its last checkpoint. Give the "
-            "run directory that it is of.",
+            "run directory it belongs to.",
         ),
         (["--out", "a-file"], "a-file is a file, and a run is a folder. Choose another --out."),
     ],

@@ -345,7 +345,7 @@ def refuse_extended_file(extend: Path | str) -> None:
     if not path.is_file():
         return
     run = run_of(path)
-    place = f": {run.quoted}" if run.recipe.exists() else " that it is of"
+    place = f": {run.quoted}" if run.recipe.exists() else " it belongs to"
     raise InputError(
         f"--extend {extend} is a file, and a run is extended from its last checkpoint. Give the "
         f"run directory{place}."
