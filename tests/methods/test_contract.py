@@ -186,11 +186,13 @@ def test_the_encoder_gets_as_many_images_as_large_as_is_said(settings):
 
 
 def test_without_contrasts_of_cosines_there_are_embeddings_to_watch(settings):
-    output = made(settings)(tiny_batch(settings), 0)
+    objective = Objective(temperature=10, similarity=settings.similarity)
+    output = made(settings, objective=objective)(tiny_batch(settings), 0)
     if output.contrasts:
         sizes = [len(contrast.queries) for contrast in output.contrasts]
         assert sizes == [N * each for each in settings.contrast_queries]
         if settings.similarity == "cosine":
+            assert output.embeddings is None
             return
     assert output.embeddings.shape == (N, D)
     assert not output.embeddings.requires_grad
@@ -254,6 +256,19 @@ def test_the_settings_count_the_keys_of_a_batch(name):
     settings = OF_THE_BATCH[name]
     pools = [len(contrast.negatives.keys) for contrast in contrasts_of(settings)]
     assert set(pools) == {settings.num_batch_keys(N) + settings.queue_size}
+
+
+@pytest.mark.parametrize("kind", [SiMoSettings, SimCLRSettings, SimCLRv2Settings, MoCoV3Settings])
+def test_a_count_of_all_that_a_batch_offers_draws_nothing(kind):
+    """Neither indices nor a mask, and the same loss to the bit."""
+    every = kind(count=None)
+    outputs = [
+        made(settings)(tiny_batch(settings), 0)
+        for settings in (every, kind(count=every.num_batch_negatives(N)))
+    ]
+    pools = [contrast.negatives for contrast in outputs[1].contrasts]
+    assert all(pool.indices is None and pool.mask is None for pool in pools)
+    assert torch.equal(outputs[0].loss, outputs[1].loss)
 
 
 def test_the_loss_is_the_objectives_where_there_are_contrasts(contrasting):

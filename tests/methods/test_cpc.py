@@ -236,8 +236,11 @@ def test_a_draw_of_all_negatives_of_other_images_is_no_draw():
     for count in (None, GRID**2):
         settings = replace(PLAIN, other_images_only=True, count=count)
         method = built(settings, Objective(temperature=0.3, alpha=500))
-        losses.append(method(some_batch(), step=0).loss)
-    assert_close(*losses, rtol=1e-11, atol=1e-11)
+        output = method(some_batch(), step=0)
+        pools = [contrast.negatives for contrast in output.contrasts]
+        assert all(pool.indices is None and pool.mask is None for pool in pools)
+        losses.append(output.loss)
+    assert torch.equal(*losses)
 
 
 def test_the_published_geometry():
@@ -418,6 +421,7 @@ def test_the_embedding_of_an_image_is_the_mean_of_the_targets_of_its_patches():
         ]
         assert_close(embedding, sum(targets) / len(targets), rtol=1e-11, atol=1e-11)
     assert not embeddings.requires_grad
+    assert built(PLAIN, Objective(temperature=0.2))(batch, step=0).embeddings is None
 
 
 @pytest.mark.end_to_end

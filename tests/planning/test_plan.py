@@ -82,6 +82,11 @@ def test_few_negatives_of_patches_are_drawn_from_other_images():
     assert any("published K = 9215" in said for said in plain.warnings)
 
 
+def test_all_patches_of_other_images_are_not_drawn():
+    p = plan("cpcv2", num_negatives=255 * 36)
+    assert p.warnings[0].endswith("eqco train with --method.other-images-only.")
+
+
 def test_a_method_that_draws_nothing_has_all_the_keys_there_are():
     settings = guide_settings()()
     with pytest.raises(

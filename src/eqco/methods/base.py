@@ -394,7 +394,8 @@ def batch_negatives(
     num_queries = len(views[0])
     index = torch.arange(num_queries, device=views[0].device)[processes.own_rows(num_queries)]
     pool = in_batch_negatives(*views, index=index)
-    if count is None:
+    # a shared draw of all is kept: it gives keys another order, and the loss another rounding
+    if count is None or (count == pool.num_negatives and not shared):
         return pool
     return sampled_negatives(
         pool, count, seed=seed, step=draw, index=index, num_queries=num_queries, shared=shared

@@ -260,12 +260,18 @@ class CPC(Method):
                         independent=settings.independent_negatives,
                     )
                 )
-        # of an image as it is evaluated: the mean over its patches
-        embeddings = targets.detach().view(len(numbers), grid**2, -1).mean(dim=1)
+        embeddings = None
+        if self.objective.similarity == "dot":
+            # one for each image: the mean of its patches' targets
+            embeddings = targets.detach().view(len(numbers), grid**2, -1).mean(dim=1)
         return StepOutput(self.objective(contrasts), contrasts, embeddings=embeddings)
 
     def draw(self, pool: Negatives, count: int, draw: int) -> Negatives:
-        """`count` of a pool for each of this process's queries; `draw` tells draws apart."""
+        """`count` of a pool for each of this process's queries, or the pool where these are all;
+        `draw` tells draws apart.
+        """
+        if count == pool.num_negatives:
+            return pool
         assert pool.excluded is not None
         total = len(pool.excluded) * processes.world_size()
         index = torch.arange(total, device=pool.keys.device)[processes.own_rows(total)]

@@ -132,7 +132,7 @@ def whole_loss_bytes(
     if counts.queue:
         found += joining_bytes(contrasts, counts.total, dim, pool=pool, drawn=drawn)
     elif drawn:
-        found += draw_bytes(contrasts, counts.total, offered)
+        found += draw_bytes(contrasts, counts.total, offered=offered, pool=pool)
     return found
 
 

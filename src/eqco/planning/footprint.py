@@ -140,14 +140,16 @@ def joining_bytes(
     return len(contrasts) * queue_bytes(pool, dim) + (places if drawn else 0)
 
 
-def draw_bytes(contrasts: Sequence[int], num_negatives: int, offered: int) -> int:
+def draw_bytes(contrasts: Sequence[int], num_negatives: int, *, offered: int, pool: int) -> int:
     """What says which K of those that a batch offers are drawn, for each query of each contrast:
-    their row numbers, or a mask where they are many.
+    their row numbers, or where they are many a mask of all keys of the pool.
 
-    >>> draw_bytes([256, 256], 16, offered=510)
+    >>> draw_bytes([256, 256], 16, offered=510, pool=512)
     65536
+    >>> draw_bytes([256, 256], 255, offered=510, pool=512) == 512 * 512
+    True
     """
-    each = offered if drawn_as_mask(num_negatives, offered) else num_negatives * PLACE
+    each = pool if drawn_as_mask(num_negatives, offered) else num_negatives * PLACE
     return sum(contrasts) * each
 
 

@@ -192,7 +192,7 @@ def plan(
         logits_bytes=logits_bytes(n * method.queries_per_image, count),
         loss_bytes=whole_loss_bytes(method, n, dim, counts, bank_rows=dataset_size),
         warnings=(
-            *notes_on_drawing(published, method, count),
+            *notes_on_drawing(published, method, count, offered),
             *warnings_on_alpha(recipe, method, count, alpha, overshoot, plain),
             *warnings_on_sizes(recipe, n, counts, dataset_size),
             *advice_on_small_batches(method, n, counts),
@@ -291,20 +291,39 @@ def check_numbers(
 
 
 def notes_on_drawing(
-    published: MethodSettings, method: MethodSettings, num_negatives: int
+    published: MethodSettings, method: MethodSettings, num_negatives: int, offered: int | None
 ) -> list[str]:
-    """What else differs from the published settings where these draw no negatives."""
+    """What else differs from the published settings where these draw no negatives.
+
+    >>> from eqco.methods import CPCSettings
+    >>> notes_on_drawing(CPCSettings(), CPCSettings(grid=4), 16, 4080)[0][-39:]
+    'with --method.grid 4 --method.count 16.'
+    """
     changed = [
-        f"--method.{entry.name.replace('_', '-')}"
+        as_option(entry.name, getattr(method, entry.name))
         for entry in fields(method)
         if getattr(method, entry.name) != getattr(published, entry.name)
     ]
     if not changed:
         return []
+    if num_negatives != offered:
+        changed.append(as_option("count", num_negatives))
     return [
         f"{method.name} as published draws none of its negatives. This plan is of eqco train with "
-        f"{' '.join(changed)} --method.count {num_negatives}."
+        f"{' '.join(changed)}."
     ]
+
+
+def as_option(name: str, value: object) -> str:
+    """A setting of the method, as eqco train takes it.
+
+    >>> as_option("four_directions", False), as_option("patch_share", 0.25)
+    ('--method.no-four-directions', '--method.patch-share 0.25')
+    """
+    flag = name.replace("_", "-")
+    if isinstance(value, bool):
+        return f"--method.{flag}" if value else f"--method.no-{flag}"
+    return f"--method.{flag} {value}"
 
 
 def warnings_on_alpha(
