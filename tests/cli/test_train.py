@@ -106,8 +106,9 @@ def test_of_its_settings_a_resumed_run_takes_workers_and_not_to_be_compiled(caps
     assert "data.workers=-1; it must be at least 0" in capsys.readouterr().err
     assert main(["train", "--resume", str(tmp_path), "--data.image-size", "32"]) == 2
     assert "--data.image-size was given beside --resume" in capsys.readouterr().err
-    for value in ("True", "auto"):
-        assert main(["train", "--resume", str(tmp_path), "--training.compile", value]) == 2
+    for values in (["True"], ["auto"], ["False", "True"]):
+        given = [argument for value in values for argument in ("--training.compile", value)]
+        assert main(["train", "--resume", str(tmp_path), *given]) == 2
         assert "--training.compile was given beside --resume" in capsys.readouterr().err
     assert main(["train", "--resume", str(tmp_path), "--training.compile", "False"]) == 2
     assert f"no checkpoint at {run.last}" in capsys.readouterr().err

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-__all__ = ["flag_value"]
+__all__ = ["flag_value", "flag_values"]
 
 
 def flag_value(arguments: Sequence[str], flag: str, default: str) -> str:
@@ -11,9 +11,19 @@ def flag_value(arguments: Sequence[str], flag: str, default: str) -> str:
     >>> flag_value(["photos", "--processes", "2"], "--processes", "1")
     '2'
     """
+    return next(iter(flag_values(arguments, flag)), default)
+
+
+def flag_values(arguments: Sequence[str], flag: str) -> list[str]:
+    """The values of one flag, each time that it is given.
+
+    >>> flag_values(["--processes", "2", "photos", "--processes=3"], "--processes")
+    ['2', '3']
+    """
+    values = []
     for position, argument in enumerate(arguments):
         if argument.startswith(f"{flag}="):
-            return argument.split("=", 1)[1]
-        if argument == flag and position + 1 < len(arguments):
-            return arguments[position + 1]
-    return default
+            values.append(argument.split("=", 1)[1])
+        elif argument == flag and position + 1 < len(arguments):
+            values.append(arguments[position + 1])
+    return values

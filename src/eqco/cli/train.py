@@ -18,7 +18,7 @@ from eqco.assembly.choosing import DEFAULT_MINUTES
 from eqco.assembly.heading import format_steps, heading
 from eqco.assembly.parts import training_split
 from eqco.assembly.runs import RunInfo, refuse_extended_file
-from eqco.cli.flags import flag_value
+from eqco.cli.flags import flag_value, flag_values
 from eqco.cli.help_text import help_text
 from eqco.cli.launch import (
     LaunchOptions,
@@ -133,7 +133,7 @@ class Options(Recipe):
 def parse(arguments: Sequence[str]) -> Options:
     """Options with the defaults of the chosen recipe and profile."""
     allowed = ["--out", "--data.workers"]
-    if flag_value(arguments, "--training.compile", "") == "False":
+    if set(flag_values(arguments, "--training.compile")) == {"False"}:
         allowed.append("--training.compile")
     if flag := refused_flag(arguments, allowed=allowed):
         raise InputError(
