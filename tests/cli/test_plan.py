@@ -140,6 +140,7 @@ def test_there_is_no_advice_on_a_run_with_dot_products(capsys, tmp_path):
     assert main(["plan", "--from", run]) == 2
     said = capsys.readouterr().err
     assert "cpc was trained with --method.similarity dot, and saturation is read from" in said
+    assert "Train with --method.similarity cosine --objective.temperature 0.2." in said
 
 
 def test_a_run_without_diagnostics_is_refused(capsys, tmp_path):

@@ -7,7 +7,7 @@ from typing import Any
 
 from eqco.contrast.advice import advice
 from eqco.contrast.diagnostics import SATURATION
-from eqco.recipes import recipe_from_dict
+from eqco.recipes import ObjectiveSettings, recipe_from_dict
 from eqco.runtime.errors import InputError
 from eqco.runtime.run_directory import RunDirectory
 
@@ -51,7 +51,8 @@ def advise_on_run(path: Path) -> RunAdvice:
             raise InputError(
                 f"--from {path}: {recipe.method.name} was trained with --method.similarity "
                 f"{recipe.method.similarity}, and saturation is read from cosines alone. Train "
-                f"with --method.similarity cosine."
+                f"with --method.similarity cosine --objective.temperature "
+                f"{ObjectiveSettings().temperature:g}."
             )
     if not lines:
         raise InputError(
