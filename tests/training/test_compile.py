@@ -402,6 +402,18 @@ def test_a_compiled_run_stopped_and_resumed_equals_never_stopped(precision, tmp_
 
 @pytest.mark.end_to_end
 @pytest.mark.skipif(bool(compiling.missing_tool()), reason="needs a C++ compiler")
+def test_a_compiled_run_resumed_uncompiled_is_to_rounding_one_that_never_was(tmp_path):
+    train(noise(), small(False), out=tmp_path / "plain", encoder=tiny())
+    cut = train(noise(), small(True), out=tmp_path / "cut", encoder=tiny(), show=stop_after(3))
+    assert cut.step == 3
+    torch._dynamo.reset()
+    assert resume(tmp_path / "cut", noise(), encoder=tiny(), compile=False).step == 6
+    plain, cut = (read_checkpoint(RunDirectory(tmp_path / name).last) for name in ("plain", "cut"))
+    assert_close(cut["method"], plain["method"], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.end_to_end
+@pytest.mark.skipif(bool(compiling.missing_tool()), reason="needs a C++ compiler")
 def test_a_compiled_encoder_in_bfloat16_has_the_gradient_of_one_that_is_not():
     torch.manual_seed(0)
     encoder = LightEncoder()
