@@ -425,8 +425,10 @@ def test_the_embedding_of_an_image_is_the_mean_of_the_targets_of_its_patches():
 
 
 @pytest.mark.end_to_end
-def test_with_the_dot_product_a_training_shows_the_rank_of_the_embeddings(tmp_path):
+def test_with_the_dot_product_a_training_shows_the_rank_of_the_embeddings(tmp_path, monkeypatch):
     """f̂ and gradients are read from cosines alone, and a collapse is seen by the rank."""
+    judged_by = []
+    monkeypatch.setattr(Alarms, "check", lambda self, *_: judged_by.append(self.similarity) or [])
     method = replace(named_recipe("cpcv2", "smoke").method, similarity="dot")
     recipe = smoke(
         method=method,
@@ -440,6 +442,7 @@ def test_with_the_dot_product_a_training_shows_the_rank_of_the_embeddings(tmp_pa
     lines = RunDirectory(tmp_path / "run").read_metrics()
     seen = [line for line in lines if "embedding_rank" in line]
     assert [line["step"] for line in seen] == [4, 8]
+    assert judged_by == ["dot", "dot"]
     assert all(1 < line["embedding_rank"] < 64 and line["uniformity"] < 0 for line in seen)
     assert not any("information" in line for line in lines)
     assert f"embedding rank {seen[-1]['embedding_rank']:.1f}, lr" in summary(reports[-1])

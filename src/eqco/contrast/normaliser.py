@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from eqco.contrast.checks import check_device, check_setting, wants_finite_check
-from eqco.contrast.loss import OnEmpty, loss_and_empty, reduce_loss
+from eqco.contrast.loss import OnEmpty, Similarity, loss_and_empty, reduce_loss
 from eqco.contrast.memory_bank import last_copies
 from eqco.contrast.negatives import Contrast, Negatives
 from eqco.contrast.streaming import KEPT_BYTES
@@ -312,7 +312,7 @@ class RememberingObjective(nn.Module):
     torch.Size([])
     """
 
-    similarity = "cosine"
+    similarity: Similarity = "cosine"
 
     def __init__(
         self,

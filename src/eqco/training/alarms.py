@@ -56,10 +56,10 @@ class Alarms:
     """Watches f̂ and speaks up once when it stays where it should not.
 
     Collapse: f̂ below 0.05 nats for 100 steps in a row; where no cosines with negatives are
-    compared, embeddings that fill fewer than 2 dimensions or point the same way. Saturation: f̂ within 1 % of its ceiling
-    log(1+α) for 100 steps in a row. Both count after the warm-up only. An alarm is reported once,
-    and again only after its condition has ended. Between two looks the condition is taken to
-    hold if it held at both.
+    compared, embeddings that fill fewer than 2 dimensions or point the same way. Saturation: f̂
+    within 1 % of its ceiling log(1+α) for 100 steps in a row. Both count after the warm-up only. An
+    alarm is reported once, and again only after its condition has ended. Between two looks the
+    condition is taken to hold if it held at both.
 
     Args:
         similarity: what the loss compares embeddings by. Dot products of a query with all its keys
