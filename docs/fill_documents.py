@@ -44,6 +44,8 @@ QUALITY = "quality.png"  # of a benchmark: curves of all its data sets
 BLOCK = re.compile(r"(<!-- block ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 FEW_IMAGES = "few-images"
 FULLEST = {"tab5": "paper", "tab2": FEW_IMAGES}  # where that is not the first of those at the desk
+# begun beside those, with tables of their own or none yet
+FURTHER = [("tab2", "desk"), ("study-precision", "embedded")]
 DOCUMENTS = [
     path
     for path in (ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")))
@@ -123,10 +125,11 @@ def seeds_per_run(records: Sequence[Record]) -> str:
 
 
 def remaining_block() -> str:
-    """What the desk has not all records of, and the command that makes the others."""
+    """What has been begun and has not all records, and the command that makes the others."""
+    shown = [(name, profile_of(name)) for name in sorted(EXPERIMENTS, key=reading_order)]
     lines = []
-    for name in sorted(EXPERIMENTS, key=reading_order):
-        experiment, profile = EXPERIMENTS[name], profile_of(name)
+    for name, profile in [*shown, *FURTHER]:
+        experiment = EXPERIMENTS[name]
         seeds = experiment.seeds[profile]
         missing = len(missing_runs(experiment, profile, seeds, RESULTS))
         if missing:

@@ -131,7 +131,7 @@ def test_first_weights_bring_their_network_along(photos, tmp_path):
     chosen = seen[0].recipe.encoder
     assert (chosen.backbone, chosen.stem, chosen.head) == ("resnet18", "small", "normalised")
     said = {reason.what: reason.why for reason in seen[0].choice.reasons}
-    assert said["resnet18"] == "of --init's weights"
+    assert said["resnet18 with a small stem"] == "of --init's weights"
     assert said["16 pixels"] == "as given"
 
 

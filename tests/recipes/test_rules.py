@@ -68,7 +68,7 @@ def test_what_first_weights_bring_is_not_called_given():
     of_init = {"backbone": "resnet18", "width": 1, "stem": "small"}
     choice = choose(facts(), lambda recipe: (500.0, 0.0), of_init, of_init=of_init)
     said = {reason.what: reason.why for reason in choice.reasons}
-    assert said["resnet18"] == "of --init's weights"
+    assert said["resnet18 with a small stem"] == "of --init's weights"
 
 
 def test_epochs_that_are_given_decide_the_size_of_image_with_the_minutes():
@@ -77,7 +77,7 @@ def test_epochs_that_are_given_decide_the_size_of_image_with_the_minutes():
     assert "32 pixels" in reasons(known, fast, epochs=67)
     assert "64 pixels" in reasons(known, fast, epochs=68)
     three = reasons(known, fast, epochs=3)["32 pixels"]
-    assert three == "3 epochs see 8,832 images, and 64 pixels need 200,000 to pay"
+    assert three == "3 epochs see 8,832 images, and 64 pixels are chosen from 200,000"
     assert reasons(known, fast, epochs=1)["32 pixels"].startswith("1 epoch sees 2,944 images")
 
 
@@ -151,8 +151,10 @@ def test_large_images_are_taken_where_there_is_time_for_them():
 
 
 def fast_machine(recipe):
-    """10,000 images a second with the light encoder, 2,000 with ResNet-18."""
-    return (10_000.0 if recipe.encoder.backbone == "light" else 2_000.0), 0.0
+    """Images a second: 10,000 with the light encoder, 2,000 and 500 with ResNet-18 by its stem."""
+    encoder = recipe.encoder
+    deep = {"imagenet": 2_000.0, "small": 500.0}[encoder.stem]
+    return (10_000.0 if encoder.backbone == "light" else deep), 0.0
 
 
 @pytest.mark.parametrize(
@@ -172,6 +174,20 @@ def test_a_deep_network_is_taken_where_it_sees_enough_images(images, minutes, gi
     assert (
         choose(facts(images, 32, minutes), fast_machine, given).recipe.encoder.backbone == backbone
     )
+
+
+@pytest.mark.parametrize(
+    ("minutes", "given", "stem"),
+    [
+        (66, {}, "imagenet"),  # with the small stem 1,980,000
+        (67, {}, "small"),  # 2,010,000
+        (67, {"stem": "imagenet"}, "imagenet"),
+    ],
+)
+def test_the_small_stem_is_taken_where_it_sees_enough_images(minutes, given, stem):
+    chosen = choose(facts(50_000, 32, minutes), fast_machine, given).recipe.encoder
+    assert chosen.stem == stem
+    assert chosen.backbone == ("light" if given else "resnet18"), "with a stem the network is given"
 
 
 def test_a_deep_network_has_its_own_length_and_reason():
@@ -278,7 +294,7 @@ def test_the_images_there_is_time_for_are_not_rounded_up_to_a_pass():
     """0.5 minutes of 1,000 images a second, of a set of more."""
     known = Facts(images=1_281_167, side=64, minutes=0.5)
     why = reasons(known, per_second=1000.0)["32 pixels"]
-    assert why == "time for 30,000 images, and 64 pixels need 200,000 to pay"
+    assert why == "time for 30,000 images, and 64 pixels are chosen from 200,000"
 
 
 def test_minutes_that_do_not_suffice_are_named():

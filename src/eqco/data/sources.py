@@ -216,9 +216,12 @@ def source_from_dataset(
         )
     if isinstance(dataset, Mapping):
         keys = [repr(key) for key in dataset]
+        one = f"data[{keys[0] if keys else repr('train')}]"
         raise InputError(
             f"{type(dataset).__name__} is a collection of data sets ({', '.join(keys[:5])}). Give "
-            f"one of them, such as data[{keys[0] if keys else repr('train')}]."
+            f"one of them, such as {one}, or with labels eqco.data.source_from_dataset({one}, "
+            f"labels=NUMBERS). What Hugging Face's datasets has saved is read with its splits and "
+            f"labels as 'hf:PATH'."
         )
     if not len(dataset):
         raise InputError(f"{type(dataset).__name__} is empty; it must have at least one item.")
