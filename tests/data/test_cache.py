@@ -214,7 +214,8 @@ def tiny(epochs: int = 2):
 
 
 def photos(tmp_path: Path, save_image, count: int = 16) -> Path:
-    files(tmp_path, save_image, [(60, 48)] * count)
+    """Of two sizes: small images of one size are kept in memory, without a cache."""
+    files(tmp_path, save_image, [(60, 48), (64, 48)] * (count // 2))
     return tmp_path / "photos"
 
 

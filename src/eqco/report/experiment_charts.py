@@ -67,10 +67,11 @@ def accuracy_bars(experiment: Experiment[Any], records: Sequence[Record]) -> lis
 def saturation_charts(experiment: Experiment[Any], records: Sequence[Record]) -> list[Chart]:
     """What α gained against p₊ of the plain twin: a chart for each data set, a colour for an α.
 
-    Of pairs of trainings with seeds enough for an interval.
+    Of pairs of trainings with seeds enough for an interval; where none has, of all without bars.
     """
     rows = group_by(experiment.compare(records), attrgetter("row"))
-    shown = {row: pair for row, pair in rows.items() if pair[1].interval is not None}
+    certain = {row: pair for row, pair in rows.items() if pair[1].interval is not None}
+    shown = certain or rows
     alphas = sorted({row.alpha for row in shown})
     colours = dict(zip(alphas, colours_of([f"{alpha}" for alpha in alphas]), strict=True))
     return [

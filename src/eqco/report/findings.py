@@ -117,10 +117,13 @@ def place_words(cell: Comparison) -> str:
 
 def gains_at_rates(experiment: Experiment[Any], records: Sequence[Record]) -> str:
     """What each loss and rate gained over InfoNCE at the usual rate."""
-    title, cells = list(experiment.conclude(records).items())[-1]
+    tables = experiment.conclude(records)
+    if not tables:
+        return ""
+    title, cells = list(tables.items())[-1]
     parts = [f"{place_words(cell)}: {difference_words(cell)}" for cell in cells if cell.values]
     told = title.split(", seed by seed")[0]
-    return f"{told}, with 95 % intervals or each seed. {'; '.join(parts)}." if parts else ""
+    return f"{told}, with 95 % intervals or each seed. {'; '.join(parts)}."
 
 
 def extremes_by_column(experiment: Experiment[Any], records: Sequence[Record]) -> str:
