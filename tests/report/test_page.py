@@ -3,6 +3,7 @@
 import itertools
 import re
 from dataclasses import replace
+from functools import cache
 from html import unescape
 from pathlib import Path
 
@@ -18,6 +19,12 @@ from eqco.report.style import colours
 from eqco.runtime.records import read_records
 
 ROOT = Path(__file__).parents[2]
+
+
+@cache
+def page_of_records() -> str:
+    """The page of all records of the repository, which takes half a minute to make."""
+    return page(ROOT / "results", ROOT)
 
 
 def test_the_page_of_no_records_lists_every_experiment_with_its_command(tmp_path):
@@ -50,13 +57,13 @@ def test_links_to_records_lead_from_the_page_to_files_that_exist(tmp_path):
 
 
 def test_the_page_is_small_and_asks_nothing_of_the_network():
-    text = page(ROOT / "results", ROOT)
+    text = page_of_records()
     assert len(text.encode()) < 1_500_000
     assert not re.search(r'(src|href)="(https?:)?//|@import|url\(', text)
 
 
 def test_what_is_gained_stands_open_and_other_quantities_are_folded_away():
-    text = page(ROOT / "results", ROOT)
+    text = page_of_records()
     section = re.search(r'<section id="fig4">.*?</section>', text, re.DOTALL)[0]
     opened = re.sub(r"<details.*?</details>", "", section, flags=re.DOTALL)
     assert "<h3>Gained over InfoNCE" in opened
@@ -159,7 +166,7 @@ def test_text_and_lines_stand_out_from_their_ground(dark):
 
 
 def test_the_page_begins_with_what_a_reader_asks(tmp_path):
-    text = page(ROOT / "results", ROOT)
+    text = page_of_records()
     questions = [text.index(f"<h3>{question}") for question in QUESTIONS]
     assert questions == sorted(questions)
     assert text.index('id="summary"') < questions[0] < text.index('id="explorer"')
