@@ -27,7 +27,7 @@ from eqco.report.tables import comparison_table, markdown
 from eqco.report.training_speed import lightest_setting, rounds_note, training_ratios
 from eqco.report.words import provenance, seeds_of
 from eqco.runtime.errors import InputError
-from eqco.runtime.records import Record, recipe_hash, require_committed
+from eqco.runtime.records import Record, require_committed
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
@@ -119,7 +119,7 @@ def findings_block() -> str:
 
 def seeds_per_run(records: Sequence[Record]) -> str:
     """How many seeds each training has: of the least, and of the most."""
-    counts = Counter(recipe_hash(record.recipe) for record in records).values()
+    counts = Counter(record.hash_of_recipe for record in records).values()
     least, most = min(counts), max(counts)
     return f"{least}" if least == most else f"{least}–{most}"
 

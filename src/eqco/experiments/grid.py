@@ -259,7 +259,7 @@ def by_run(records: Sequence[Record]) -> dict[str, dict[int, Record]]:
     """Records by the hash of their recipe, then by seed."""
     found: dict[str, dict[int, Record]] = {}
     for record in sorted(records, key=lambda record: record.seed):
-        found.setdefault(recipe_hash(record.recipe), {})[record.seed] = record
+        found.setdefault(record.hash_of_recipe, {})[record.seed] = record
     return found
 
 

@@ -58,7 +58,7 @@ def status(
     sizes = {
         recipe_hash(task.to_dict()): experiment.size(task) for task in experiment.recipes(profile)
     }
-    units = sum(sizes[recipe_hash(record.recipe)] for record in records)
+    units = sum(sizes[record.hash_of_recipe] for record in records)
     seconds: float | None = 0.0
     if missing and units:
         spent = sum(record.cpu_seconds or record.seconds for record in records)

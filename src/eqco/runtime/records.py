@@ -96,7 +96,7 @@ class Record:
 
     def path(self, root: Path) -> Path:
         """Where this record is kept below the results folder."""
-        name = f"{recipe_hash(self.recipe)}-{self.seed}.json"
+        name = f"{self.hash_of_recipe}-{self.seed}.json"
         return root / self.experiment / self.profile / name
 
     def write(self, root: Path) -> Path:
@@ -105,6 +105,11 @@ class Record:
         with atomic_write(path) as partial:
             partial.write_text(compact_json(as_read(asdict(self))) + "\n")
         return path
+
+    @functools.cached_property
+    def hash_of_recipe(self) -> str:
+        """By which the runs of one recipe are found."""
+        return recipe_hash(self.recipe)
 
     @property
     def versions(self) -> tuple[str, ...]:
@@ -233,7 +238,7 @@ def misplacement(record: Record, path: Path) -> str | None:
         ("experiment", record.experiment, place.parent.name),
         ("profile", record.profile, place.name),
         ("seed", str(record.seed), seed),
-        ("the recipe's hash", recipe_hash(record.recipe), digits),
+        ("the recipe's hash", record.hash_of_recipe, digits),
     ):
         if said != named:
             return f"{name} is {said}, not {named}"
