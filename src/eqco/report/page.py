@@ -45,6 +45,7 @@ __all__ = ["comparison_html", "is_page", "reading_order", "write_page"]
 # What a reader asks first, and the experiments whose findings answer it.
 QUESTIONS = {
     "Does it hold?": ("fig4", "fig3", "tab5"),
+    "Is it more than a larger learning rate?": ("study-rate",),
     "When?": ("study-saturation",),
     "What should I do with a small batch?": ("study-small-batch",),
 }
