@@ -44,8 +44,7 @@ QUALITY = "quality.png"  # of a benchmark: curves of all its data sets
 BLOCK = re.compile(r"(<!-- block ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 FEW_IMAGES = "few-images"
 FULLEST = {"tab5": "paper", "tab2": FEW_IMAGES}  # where that is not the first of those at the desk
-# begun beside those, with tables of their own or none yet
-FURTHER = [("tab2", "desk"), ("study-precision", "embedded")]
+FURTHER = [("tab2", "desk")]  # begun beside those
 DOCUMENTS = [
     path
     for path in (ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")))

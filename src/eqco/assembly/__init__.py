@@ -1,6 +1,7 @@
 """Recipe -> objects, and the calls that use them."""
 
 from eqco.assembly.hub_files import push_to_hub
+from eqco.assembly.loading import load
 from eqco.assembly.parts import (
     build_components,
     build_encoder,
@@ -8,7 +9,7 @@ from eqco.assembly.parts import (
     check_processes,
     learning_rate_at,
 )
-from eqco.assembly.runs import load, resume, train
+from eqco.assembly.runs import resume, train
 from eqco.assembly.search import PhotoIndex, open_index
 from eqco.assembly.weights import Weights, open_weights, pixels, random_like
 

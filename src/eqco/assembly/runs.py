@@ -1,4 +1,4 @@
-"""Runs: train from the beginning, resume, and load the encoder."""
+"""Runs: train from the beginning, and resume."""
 
 import copy
 import math
@@ -18,11 +18,8 @@ from torch import nn
 from eqco.assembly.choosing import DEFAULT_MINUTES, choose_recipe
 from eqco.assembly.compiling import explain_compiler
 from eqco.assembly.heading import UNREADABLE, heading
-from eqco.assembly.hub import load_hub
-from eqco.assembly.hub_files import HUB, HUB_WEIGHTS
-from eqco.assembly.loaded import LoadedEncoder
 from eqco.assembly.parts import build_components, training_split
-from eqco.assembly.weights import Weights, encoder_of, open_weights, run_of, unfinished_note
+from eqco.assembly.weights import Weights, open_weights, run_of, unfinished_note
 from eqco.data import Source, StepLoader, open_source, write_unreadable
 from eqco.data.cache import CachedImages, cached_side, fill_cache, fits_cache
 from eqco.data.images import StoredImages
@@ -35,19 +32,14 @@ from eqco.methods import Method
 from eqco.recipes import RECIPES, Recipe, recipe_from_dict, recipe_to_dict, with_settings
 from eqco.recipes.rules import LARGEST, Choice
 from eqco.runtime import processes
-from eqco.runtime.checkpoints import ForeignCheckpointError, read_checkpoint
+from eqco.runtime.checkpoints import read_checkpoint
 from eqco.runtime.errors import InputError
 from eqco.runtime.records import code_version, hardware
 from eqco.runtime.run_directory import RunDirectory, read_object, write_json
 from eqco.training.display import training_display
 from eqco.training.loop import Outcome, StepReport, TrainerComponents, run_training
 
-__all__ = ["RunInfo", "load", "resume", "train"]
-
-LOADED = (
-    "eqco.load reads a run directory, one of its checkpoints, or as hf:FOLDER what eqco export "
-    "--to hub has written"
-)
+__all__ = ["RunInfo", "resume", "train"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -663,51 +655,3 @@ def environment(
         "code": code_version(),
         "hardware": hardware(),
     }
-
-
-def load(run: Path | str, *, backbone: nn.Module | None = None) -> LoadedEncoder:
-    """The trained query encoder of a run, in eval mode; `embed` of it takes images as they are.
-
-    Args:
-        run: a run directory, one of its checkpoint files, or hf:FOLDER or hf:USER/NAME as
-            `eqco export --to hub` writes them.
-        backbone: the module that was passed as `encoder` to `train`, if one was.
-    """
-    if str(run).startswith(HUB):
-        return load_hub(str(run), backbone)
-    path = Path(run)
-    refuse_exported(path)
-    file = path if path.is_file() or path.suffix == ".pt" else RunDirectory(path).last
-    try:
-        state = read_checkpoint(file)
-    except ForeignCheckpointError as error:
-        if file != path:
-            raise
-        raise no_run_error(path) from error
-    encoder, recipe = encoder_of(state, path, backbone)
-    network = None if backbone is None else class_name(backbone)
-    return LoadedEncoder(encoder, recipe, run=path, network=network)
-
-
-def refuse_exported(path: Path) -> None:
-    """Refuse what `eqco export` has written for other calls, with the call that loads it."""
-    if path.suffix == ".safetensors" and path.is_file():
-        raise no_run_error(path)
-    if path.suffix == ".onnx" and path.is_file():
-        raise InputError(
-            f"{path} is an ONNX graph; {LOADED}. This file is run by "
-            f"onnxruntime.InferenceSession({str(path)!r})."
-        )
-    if (path / HUB_WEIGHTS).is_file() and not RunDirectory(path).last.exists():
-        raise InputError(
-            f"{path} is a folder as eqco export --to hub writes it. Load it by "
-            f"eqco.load({f'{HUB}{path}'!r})."
-        )
-
-
-def no_run_error(path: Path) -> InputError:
-    """The error of a file that has not the recipe and the head of a run."""
-    return InputError(
-        f"{path} is no checkpoint of a run; {LOADED}. The backbone of a file of weights is "
-        f"eqco.open_weights({str(path)!r}).backbone."
-    )
